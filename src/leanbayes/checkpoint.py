@@ -1,0 +1,274 @@
+"""Save and load: safetensors and a JSON description in one directory; never pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_safetensors
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+
+from leanbayes.convert import assemble, tensor_hash
+from leanbayes.errors import CheckpointError, ConfigError
+from leanbayes.likelihood import Likelihood, likelihood_from_json
+from leanbayes.methods.base import Method, method_named
+from leanbayes.model import BayesianModel, unwrap
+from leanbayes.posteriors.base import Posterior
+from leanbayes.select import Site
+from leanbayes.storage import parse_json, read_directory, write_directory
+from leanbayes.surgery import Survey, hosts, mark_ends, survey
+
+TENSORS, DESCRIPTION = "model.safetensors", "leanbayes.json"
+FORMAT = 1
+
+
+def save(model: nn.Module, path: str | Path, *, posterior_only: bool = False) -> None:
+    """Write a model to a directory, atomically; an older checkpoint there is replaced.
+
+    Args:
+        model: A BayesianModel or its DDP, FSDP2 or compiled wrapper. Under several processes all
+            must call; the first one writes.
+        path: The directory.
+        posterior_only: Leave out every tensor of the network that is as it was at conversion; to
+            load, the same pre-trained network is then needed, and is checked.
+
+    Example:
+        >>> import leanbayes as lb, tempfile, torch
+        >>> model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     lb.save(model, folder + "/model")
+        ...     again = lb.load(torch.nn.Linear(4, 3), folder + "/model")
+        >>> torch.equal(again.net.slots.weight.log_std, model.net.slots.weight.log_std)
+        True
+    """
+    inner = unwrap(model)
+    tensors, aliases = _unique_tensors(inner)
+    if posterior_only:
+        same = inner.fingerprint
+        tensors = {k: t for k, t in tensors.items() if tensor_hash(t) != same.get(_base_key(k))}
+    description = {**_describe(inner), "aliases": aliases, "posterior_only": posterior_only}
+    if _is_first_process():
+        text = json.dumps(description, indent=1).encode()
+        write_directory(Path(path), {TENSORS: to_safetensors(tensors), DESCRIPTION: text})
+    if _processes() > 1:
+        torch.distributed.barrier()
+
+
+def load(net: nn.Module, path: str | Path) -> BayesianModel:
+    """Convert `net` in place to the saved model.
+
+    The method, its settings and the converted layers come from the file; so do the values. Any
+    error leaves `net` as it was.
+
+    Args:
+        net: A plain network of the architecture that was saved; for a posterior-only checkpoint
+            with the pre-trained weights that were converted then.
+        path: The directory that `lb.save` wrote.
+
+    Raises:
+        CheckpointError: Damaged, foreign, or not for this network.
+    """
+    saved = Saved.read(Path(path))
+    found = survey(net)
+    sites = _sites(net, found, saved)
+    method = saved.method()
+    slots = {s.name: _slots(method, s, saved) for s in sites if s.name in saved.layers}
+    state = _complete_state(net, slots, saved)
+    likelihood = saved.likelihood()
+    model = assemble(net, method, sites, slots, found.skipped, likelihood=likelihood)
+    model.fingerprint = saved.fingerprint
+    model.load_state_dict(state)
+    names = dict(hosts(net))
+    model.shared = [(names[name], slot) for name, slot in saved.shared]
+    return model
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint as read: checked bytes, parsed, not yet compared with a network."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    description: dict[str, Any]
+
+    @staticmethod
+    def read(path: Path) -> Saved:
+        """Read and check a directory."""
+        files = read_directory(path)
+        if set(files) != {TENSORS, DESCRIPTION}:
+            raise CheckpointError(f"{path} holds {sorted(files)}; expected {TENSORS}, {DESCRIPTION}")
+        description = parse_json(path / DESCRIPTION, files[DESCRIPTION])
+        if description.get("format") != FORMAT:
+            raise CheckpointError(
+                f"{path / DESCRIPTION} has format {description.get('format')!r}; this version of "
+                f"leanbayes reads format {FORMAT}"
+            )
+        try:
+            tensors = parse_safetensors(files[TENSORS])
+        except (SafetensorError, ValueError, KeyError) as error:
+            raise CheckpointError(f"{path / TENSORS} is damaged: {error}") from error
+        return Saved(path, tensors, description)
+
+    @property
+    def layers(self) -> dict[str, list[str]]:
+        """Slots of every converted layer."""
+        return self._field("layers", dict)
+
+    @property
+    def shared(self) -> list[tuple[str, str]]:
+        """Layer and slot of tensors that a pass uses more than once."""
+        return [(name, slot) for name, slot in self._field("shared", list)]
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """Hashes of the network's tensors at conversion."""
+        return self._field("fingerprint", dict)
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """Names under which a stored tensor appears again."""
+        return self._field("aliases", dict)
+
+    def method(self) -> Method:
+        """The method, by its name and fields."""
+        entry = self._field("method", dict)
+        try:
+            return method_named(str(entry.get("name"))).from_json(entry.get("fields", {}))
+        except (ConfigError, TypeError) as error:
+            raise CheckpointError(f"{self.path / DESCRIPTION}: {error}") from error
+
+    def likelihood(self) -> Likelihood | None:
+        """The likelihood that was kept with the model, if any."""
+        entry = self.description.get("likelihood")
+        return None if entry is None else likelihood_from_json(entry)
+
+    def _field(self, name: str, kind: type) -> Any:
+        value = self.description.get(name)
+        if not isinstance(value, kind):
+            raise CheckpointError(f"{self.path / DESCRIPTION} lacks '{name}'")
+        return value
+
+
+def _describe(model: BayesianModel) -> dict[str, Any]:
+    from leanbayes import __version__
+
+    names = {host: name for name, host in hosts(model.net)}
+    kept = model.likelihood
+    likelihood = None
+    if isinstance(kept, Likelihood):
+        likelihood = {"name": type(kept).__name__, "settings": kept.settings()}
+    return {
+        "format": FORMAT,
+        "leanbayes": __version__,
+        "torch": torch.__version__,
+        "method": model.method.to_json(),
+        "likelihood": likelihood,
+        "layers": {name: list(host.slots) for host, name in names.items()},
+        "shared": [[names[host], slot] for host, slot in model.shared],
+        "fingerprint": model.fingerprint,
+    }
+
+
+def _unique_tensors(model: BayesianModel) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Every tensor once, on the CPU; tied ones by alias."""
+    first: dict[int, str] = {}
+    tensors: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    for key, value in model.state_dict(keep_vars=True).items():
+        if not isinstance(value, Tensor):
+            raise CheckpointError(f"{key} is no tensor ({type(value).__name__}): cannot be saved")
+        if id(value) in first:
+            aliases[key] = first[id(value)]
+            continue
+        first[id(value)] = key
+        full = getattr(value, "full_tensor", None)
+        plain = (value if full is None else full()).detach()
+        tensors[key] = plain.cpu().contiguous().clone()
+    return tensors, aliases
+
+
+def _base_key(key: str) -> str:
+    return key.removeprefix("net.")
+
+
+def _sites(net: nn.Module, found: Survey, saved: Saved) -> tuple[Site, ...]:
+    sites = mark_ends(found.sites, None)
+    missing = sorted(set(saved.layers) - {site.name for site in sites})
+    if missing:
+        raise CheckpointError(
+            f"{saved.path} is for another network: it converts '{missing[0]}'"
+            + (f" and {len(missing) - 1} more layers" if missing[1:] else "")
+            + f", which {type(net).__name__} lacks or cannot convert"
+        )
+    return sites
+
+
+def _slots(method: Method, site: Site, saved: Saved) -> dict[str, Posterior]:
+    filled = method.restored(site, saved.tensors)
+    wanted = saved.layers[site.name]
+    if not set(wanted) <= set(filled):
+        raise CheckpointError(f"{saved.path}: {method.name} has no slots {wanted} in '{site.name}'")
+    return {slot: filled[slot] for slot in wanted}
+
+
+def _complete_state(
+    net: nn.Module, slots: Mapping[str, Mapping[str, Posterior]], saved: Saved
+) -> dict[str, Tensor]:
+    """The whole state of the model to be, every shape and hash checked beforehand."""
+    expected = _expected_state(net, slots)
+    state = dict(saved.tensors)
+    for alias, key in saved.aliases.items():
+        if key in state:
+            state[alias] = state[key]
+    extra = sorted(k for k in state if k not in expected and not k.startswith("likelihood."))
+    if extra:
+        raise CheckpointError(f"{saved.path} is for another network: it has '{extra[0]}' besides")
+    for key, own in expected.items():
+        if key not in state:
+            state[key] = _own_tensor(key, own, saved)
+        elif state[key].shape != own.shape:
+            raise CheckpointError(
+                f"{saved.path} is for another network: '{key}' has shape "
+                f"{tuple(state[key].shape)}, the network's {tuple(own.shape)}"
+            )
+    return state
+
+
+def _expected_state(
+    net: nn.Module, slots: Mapping[str, Mapping[str, Posterior]]
+) -> dict[str, Tensor]:
+    expected = {f"net.{key}": value for key, value in net.state_dict().items()}
+    for name, module in net.named_modules(remove_duplicate=False):
+        first = next((n for n, m in net.named_modules() if m is module), name)
+        for slot, posterior in slots.get(first, {}).items():
+            prefix = ".".join(part for part in ("net", name, "slots", slot) if part)
+            expected.update({f"{prefix}.{k}": v for k, v in posterior.state_dict().items()})
+    return expected
+
+
+def _own_tensor(key: str, own: Tensor, saved: Saved) -> Tensor:
+    """A tensor that the file leaves to the network: it must be the one that was converted."""
+    recorded = saved.fingerprint.get(_base_key(key))
+    if not saved.description.get("posterior_only") or recorded is None:
+        raise CheckpointError(f"{saved.path} lacks '{key}': it is for another network")
+    if tensor_hash(own) != recorded:
+        raise CheckpointError(
+            f"{saved.path} holds the posterior only and needs the pre-trained network that was "
+            f"converted; '{_base_key(key)}' of this one differs. Load those weights first"
+        )
+    return own
+
+
+def _processes() -> int:
+    ready = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_world_size() if ready else 1
+
+
+def _is_first_process() -> bool:
+    return _processes() == 1 or torch.distributed.get_rank() == 0

@@ -1,0 +1,226 @@
+"""`bayesianize` and `collapse`: from a plain network to a Bayesian one and back."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.errors import ConversionError
+from leanbayes.liveness import check_alive, tied_slots, untouched
+from leanbayes.methods.base import Method
+from leanbayes.model import BayesianModel, unwrap
+from leanbayes.plan import Scope, call
+from leanbayes.posteriors.base import Posterior
+from leanbayes.report import ConversionReport, Converted, Skipped
+from leanbayes.select import Site
+from leanbayes.surgery import (
+    Survey,
+    convert,
+    hosts,
+    mark_ends,
+    order_of_calls,
+    raw_parameters,
+    revert,
+    survey,
+    tie,
+)
+
+
+def bayesianize(
+    net: nn.Module,
+    method: Method,
+    *,
+    example: Any = None,
+    data: Iterable[Any] | None = None,
+    likelihood: nn.Module | None = None,
+    scores: Mapping[str, Tensor] | None = None,
+) -> BayesianModel:
+    """Make a network Bayesian, in place: same modules, same Parameters, same keys plus `.slots.`.
+
+    Args:
+        net: Any module, trained or not.
+        method: Which method, with its settings.
+        example: A batch of inputs (a tuple is taken as arguments, a dict as keywords). With it,
+            every converted layer is proved to act, layers that run several times a pass share one
+            draw, and the output is the last layer that runs.
+        data: Batches, for methods that choose what to convert by looking at data.
+        likelihood: Kept with the model, so that `predict` needs none.
+        scores: Sensitivity scores, for methods that choose by them.
+
+    Returns:
+        The model; `model.report` tells what was converted, what was not and why.
+
+    Raises:
+        ConversionError: With the network unchanged.
+
+    Example:
+        >>> import leanbayes as lb, torch
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        >>> model = lb.bayesianize(net, lb.MeanField(), example=torch.randn(5, 4))
+        >>> len(model.report.converted)
+        2
+    """
+    found = survey(net)
+    sites = mark_ends(found.sites, _order(net, found.sites, example))
+    method = method.prepared(net, sites, data=data, likelihood=likelihood, scores=scores)
+    slots = {s.name: filled for s in sites if method.select(s) and (filled := method.slots(s))}
+    if method.converts and not slots:
+        raise ConversionError(_nothing_converted(found, method))
+    return assemble(net, method, sites, slots, found.skipped, example=example, likelihood=likelihood)
+
+
+def assemble(
+    net: nn.Module,
+    method: Method,
+    sites: Sequence[Site],
+    slots: dict[str, dict[str, Posterior]],
+    skipped: Sequence[Skipped],
+    *,
+    example: Any = None,
+    likelihood: nn.Module | None = None,
+) -> BayesianModel:
+    """Put the posteriors into the layers; on any failure the network is as it was."""
+    fingerprint = fingerprint_of(net)
+    base = sum(p.numel() for p in net.parameters())
+    _host_attention_of(sites, slots)
+    tie(sites, slots)
+    scope = Scope()
+    flags = convert(net, sites, slots, scope)
+    try:
+        report = _report(net, method, sites, slots, (base, skipped, example is not None))
+        model = BayesianModel(net, method, scope, report, likelihood=likelihood)
+        model.flags, model.fingerprint = flags, fingerprint
+        if example is not None:
+            check_alive(model, example)
+        else:
+            model.shared = tied_slots(net)
+    except BaseException:
+        revert(net, flags)
+        raise
+    return model
+
+
+def collapse(model: nn.Module, member: int | None = None) -> nn.Module:
+    """A plain network of the original classes with the mean network's (or a member's) weights.
+
+    The model stays as it is; hooks, flags and modes are those of the original network.
+
+    Example:
+        >>> import leanbayes as lb, torch
+        >>> net = torch.nn.Linear(4, 3)
+        >>> plain = lb.collapse(lb.bayesianize(net, lb.MeanField()))
+        >>> type(plain) is torch.nn.Linear
+        True
+    """
+    source = unwrap(model)
+    members = source.method.members
+    if member is not None and not 0 <= member < members:
+        raise ConversionError(
+            f"member {member} does not exist: the method {source.method.name} has {members} members"
+        )
+    net = copy.deepcopy(source.net)
+    with torch.no_grad():
+        for _, host in hosts(net):
+            host.settle(member)
+    revert(net, source.flags)
+    return net
+
+
+def _order(net: nn.Module, sites: Sequence[Site], example: Any) -> list[str] | None:
+    if example is None:
+        return None
+
+    def run(module: nn.Module) -> None:
+        module.eval()
+        with torch.no_grad():
+            call(module, example)
+
+    with untouched(net):
+        return order_of_calls(net, sites, run)
+
+
+def _host_attention_of(sites: Sequence[Site], slots: dict[str, dict[str, Posterior]]) -> None:
+    """An attention layer must be a host, if an empty one, for its `out_proj` to run at all."""
+    for site in sites:
+        if site.host.kind == "attention" and f"{site.name}.out_proj".lstrip(".") in slots:
+            slots.setdefault(site.name, {})
+
+
+def _report(
+    net: nn.Module,
+    method: Method,
+    sites: Sequence[Site],
+    slots: Mapping[str, Mapping[str, Posterior]],
+    context: tuple[int, Sequence[Skipped], bool],
+) -> ConversionReport:
+    base, skipped, has_example = context
+    unselected = [
+        Skipped(site.name, type(site.layer).__name__, f"not selected by {method.name}")
+        for site in sites
+        if not slots.get(site.name)
+    ]
+    converted, seen = [], set[int]()
+    for site in sites:
+        if slots.get(site.name):
+            fresh = [p for p in slots[site.name].values() if id(p) not in seen]
+            seen.update(id(p) for p in fresh)
+            added = sum(p.numel() for posterior in fresh for p in posterior.parameters())
+            kind = site.host.stock.__name__
+            converted.append(Converted(site.name, kind, tuple(slots[site.name]), added))
+    raw = raw_parameters([s for s in sites if s.name in slots])
+    return ConversionReport(
+        method=method.name,
+        converted=tuple(converted),
+        skipped=(*skipped, *unselected, *raw) if method.converts else (),
+        base=base,
+        added=sum(c.added for c in converted),
+        output=next((s.name for s in sites if s.last), None),
+        notes=tuple(_notes(net, has_example)),
+    )
+
+
+def _notes(net: nn.Module, has_example: bool) -> Iterable[str]:
+    dropouts = [name for name, m in net.named_modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    if dropouts:
+        yield f"the network's own dropout stays: {', '.join(dropouts[:4])}" + (
+            f" and {len(dropouts) - 4} more" if len(dropouts) > 4 else ""
+        )
+    if any(getattr(m, "batch_first", True) is False for _, m in hosts(net)):
+        yield "batch_first=False: one draw a batch in training, samples one after another"
+    if not has_example:
+        yield (
+            "no example was given: layers were not proved to act, and the output is the last "
+            "layer registered"
+        )
+
+
+def _nothing_converted(found: Survey, method: Method) -> str:
+    types = sorted({s.type for s in found.skipped}) or ["no module with parameters"]
+    have = sorted({type(s.layer).__name__ for s in found.sites})
+    if have:
+        return f"{method.name} selects none of the convertible layers ({', '.join(have)}): select={method.select}"
+    return (
+        f"no convertible layer in {', '.join(types)}. Hosts exist for Linear, Conv, norm, Embedding "
+        "and MultiheadAttention layers; add one for your type with lb.register_host"
+    )
+
+
+def fingerprint_of(net: nn.Module) -> dict[str, str]:
+    """sha256 of type, shape and bytes of every tensor of the state."""
+    return {name: tensor_hash(tensor) for name, tensor in net.state_dict().items()}
+
+
+def tensor_hash(tensor: Any) -> str:
+    """sha256 of a tensor; extra state that is no tensor hashes by its text."""
+    if not isinstance(tensor, Tensor) or tensor.is_meta:
+        return hashlib.sha256(repr(tensor).encode()).hexdigest()
+    full = getattr(tensor, "full_tensor", None)
+    plain = (tensor if full is None else full()).detach().cpu().contiguous()
+    digest = hashlib.sha256(f"{plain.dtype}{tuple(plain.shape)}".encode())
+    digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,117 @@
+"""The KL as an edit of the gradients, like weight decay: nothing of it is in the graph."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.errors import ConfigError
+from leanbayes.model import BayesianModel, unwrap
+from leanbayes.objective import checked_num_data
+from leanbayes.posteriors.base import Posterior
+
+Schedule = Callable[[int], float]
+
+
+class KLEdit:
+    """The handle of an attached edit.
+
+    Attributes:
+        kl_weight: A number, or a function of the number of steps taken; may be set at any time.
+        steps: Steps edited so far.
+        attached: False after `remove()`.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, model: BayesianModel, num_data: int
+    ) -> None:
+        self.model = model
+        self.num_data = num_data
+        self.kl_weight: float | Schedule = 1.0
+        self.steps = 0
+        self.attached = True
+        self._hook = optimizer.register_step_pre_hook(self._before_step)
+
+    def weight(self) -> float:
+        """The weight of the KL at this step."""
+        return self.kl_weight(self.steps) if callable(self.kl_weight) else self.kl_weight
+
+    def remove(self) -> None:
+        """Take the edit off the optimiser."""
+        self._hook.remove()
+        self.attached = False
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        _refuse_scaled(optimizer)
+        scale = self.weight() / self.num_data
+        managed = {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+        def editable(parameter: Tensor) -> bool:
+            return parameter.requires_grad and id(parameter) in managed
+
+        by_type: dict[type[Posterior], list[tuple[Posterior, Tensor]]] = defaultdict(list)
+        for _, _, posterior, base in self.model.posteriors():
+            by_type[type(posterior)].append((posterior, base))
+        for kind, sites in by_type.items():
+            kind.add_kl_grads(sites, scale, editable)
+        self.steps += 1
+
+
+def attach_kl(
+    optimizer: torch.optim.Optimizer,
+    model: nn.Module,
+    *,
+    num_data: int | None = None,
+    kl_weight: float | Schedule = 1.0,
+) -> KLEdit:
+    """Add `kl_weight / num_data * dKL` to the gradients before every step of the optimiser.
+
+    Train on the negative log-likelihood alone. The edit comes once a step, after all-reduce,
+    accumulation, unscaling and clipping; for Gaussians it is a handful of element-wise kernels,
+    and the gradients equal those of `lb.objective`.
+
+    Args:
+        optimizer: Any torch optimiser that holds (some of) the model's parameters.
+        model: The BayesianModel or its wrapper.
+        num_data: Number of training data.
+        kl_weight: A number, or a function of the step for a schedule.
+
+    Returns:
+        A handle: `handle.kl_weight` may be set, `handle.remove()` detaches.
+
+    Example:
+        >>> import leanbayes as lb, torch
+        >>> model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField())
+        >>> opt = torch.optim.SGD(lb.param_groups(model, lr=1e-3))
+        >>> handle = lb.attach_kl(opt, model, num_data=50_000)
+    """
+    inner = unwrap(model)
+    if inner.kl_attached:
+        raise ConfigError(
+            "the KL edit is attached already and would count twice: handle.remove() comes first"
+        )
+    own = {id(p) for _, _, q, base in inner.posteriors() for p in (base, *q.parameters())}
+    managed = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if own and not own & managed:
+        raise ConfigError(
+            "the optimiser holds none of the model's random parameters; build it after "
+            "bayesianize: torch.optim.SGD(lb.param_groups(model, lr=...))"
+        )
+    handle = KLEdit(optimizer, inner, checked_num_data(num_data))
+    handle.kl_weight = kl_weight
+    inner.note_edit(handle)
+    return handle
+
+
+def _refuse_scaled(optimizer: torch.optim.Optimizer) -> None:
+    """A fused optimiser unscales inside `step`, where the edit would shrink with the scale."""
+    if getattr(optimizer, "grad_scale", None) is not None:
+        raise ConfigError(
+            "the gradients are still scaled by GradScaler and this fused optimiser unscales them "
+            "inside step(), so the KL edit would vanish. Call scaler.unscale_(optimizer) before "
+            "scaler.step(optimizer)"
+        )

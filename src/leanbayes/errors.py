@@ -1,0 +1,21 @@
+"""Every error that leanbayes raises on purpose: what was found, what was expected, what to write."""
+
+
+class LeanBayesError(Exception):
+    """The common base, so that one `except` catches all of them."""
+
+
+class ConversionError(LeanBayesError, ValueError):
+    """A network cannot be converted; it is left as it was."""
+
+
+class PlanError(LeanBayesError, ValueError):
+    """A sampling plan does not fit the rows, the members or the network."""
+
+
+class ConfigError(LeanBayesError, ValueError):
+    """A setting is missing, contradictory or out of range."""
+
+
+class CheckpointError(LeanBayesError, ValueError):
+    """A file on disk is damaged, foreign or does not fit the network."""

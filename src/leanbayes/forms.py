@@ -1,0 +1,54 @@
+"""The four ways in which a drawn tensor reaches a layer.
+
+A posterior says *what* the draw is, a layer says *how* its arithmetic runs; a form is the hand-over
+between the two, so that neither needs to know the other. D is the number of draws, `shape` the shape
+of the parameter.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Shared(NamedTuple):
+    """One value for every row."""
+
+    value: Tensor  # [*shape]
+
+
+class PerDraw(NamedTuple):
+    """One value a draw; rows are D equal contiguous blocks."""
+
+    value: Tensor  # [D, *shape]
+
+
+class Flipped(NamedTuple):
+    """Draw d is `mean + delta * (sign0[d] outer sign1[d])`: one noise tensor, a sign pair a draw.
+
+    Signs act on the first two dimensions of the parameter, so they are constant over kernel
+    positions and the marginal law of every draw is exact (Flipout, Wen et al. 2018).
+    """
+
+    mean: Tensor  # [*shape]
+    delta: Tensor  # [*shape]
+    sign0: Tensor | None  # [D, shape[0]]
+    sign1: Tensor  # [D, shape[1] * groups]
+
+
+class Moments(NamedTuple):
+    """Independent Gaussian entries, to be integrated out to the pre-activation."""
+
+    mean: Tensor  # [*shape]
+    variance: Tensor  # [*shape]
+
+
+Form = Shared | PerDraw | Flipped | Moments
+
+
+class Ask(NamedTuple):
+    """What a layer can do with a draw of one of its tensors."""
+
+    local: bool = False  # the input is 2-D with exactly one row a draw
+    signs: tuple[int | None, int] | None = None  # sizes of the sign vectors; None: no Flipout

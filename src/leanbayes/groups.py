@@ -1,0 +1,74 @@
+"""Parameter groups: separate learning rates, and weight decay only where no KL regularises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from leanbayes.model import unwrap
+from leanbayes.surgery import posteriors
+
+
+def param_groups(
+    model: nn.Module,
+    *,
+    lr: float,
+    posterior_lr: float | None = None,
+    weight_decay: float = 0.0,
+    likelihood: nn.Module | None = None,
+) -> list[dict[str, Any]]:
+    """Groups for any torch optimiser.
+
+    `base`: parameters that no KL acts on, with weight decay. `mean`: parameters that are the
+    location of a posterior, whose prior is in the KL: a decay would count twice. `posterior`:
+    everything in slots (and the base tensor of a bank). `bank`: as `posterior`, with the decay
+    divided by the number of members. `likelihood`: learnt noise.
+
+    Args:
+        model: The BayesianModel or its wrapper.
+        lr: Learning rate of the network's own parameters.
+        posterior_lr: Learning rate of the posteriors; `lr` if None.
+        weight_decay: Decay of the `base` group; never on scales.
+        likelihood: A likelihood with parameters of its own.
+
+    Example:
+        >>> import leanbayes as lb, torch
+        >>> model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField())
+        >>> [(g["name"], g["lr"], g["weight_decay"]) for g in
+        ...  lb.param_groups(model, lr=1e-4, posterior_lr=1e-3, weight_decay=2e-4)]
+        [('mean', 0.0001, 0.0), ('posterior', 0.001, 0.0)]
+    """
+    inner = unwrap(model)
+    fast = lr if posterior_lr is None else posterior_lr
+    settings = {
+        "base": (lr, weight_decay),
+        "mean": (lr, 0.0),
+        "posterior": (fast, 0.0),
+        "bank": (fast, weight_decay / max(1, inner.method.members)),
+        "likelihood": (lr, 0.0),
+    }
+    sorted_in = _assigned(inner.net)
+    if likelihood is not None:
+        sorted_in.update({id(p): ("likelihood", p) for p in likelihood.parameters()})
+    groups = []
+    for name, (rate, decay) in settings.items():
+        params = [p for kind, p in sorted_in.values() if kind == name and p.requires_grad]
+        if params:
+            groups.append({"params": params, "lr": rate, "weight_decay": decay, "name": name})
+    return groups
+
+
+def _assigned(net: nn.Module) -> dict[int, tuple[str, nn.Parameter]]:
+    """Every parameter once, by identity, with the name of its group."""
+    assigned = {id(p): ("base", p) for p in net.parameters()}
+    for _, _, posterior, base in posteriors(net):
+        own = "posterior" if posterior.regularises_base else "bank"
+        for p in posterior.parameters():
+            assigned[id(p)] = (own, p)
+        if isinstance(base, nn.Parameter):
+            if posterior.owns_base:
+                assigned[id(base)] = (own, base)
+            elif posterior.regularises_base:
+                assigned[id(base)] = ("mean", base)
+    return assigned

@@ -1,0 +1,108 @@
+"""A host: a stock layer that can hold posteriors in slots.
+
+A layer becomes a host by changing its class in place (`layer.__class__ = BayesianLinear`). The module
+object, its Parameters, its hooks, its names and every reference to it stay what they were; turning
+back is the same assignment.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from leanbayes.forms import Ask, Form, Shared
+from leanbayes.plan import Scope
+from leanbayes.posteriors.base import Posterior
+
+PLAIN = Ask()
+
+
+class Host(nn.Module):
+    """Mixin of every convertible layer type; subclasses also inherit the stock class.
+
+    Attributes:
+        kind: What selectors call this type of layer.
+        stock: The stock class whose arithmetic the host repeats.
+        tensor_names: Parameters that can be random, in the order of the stock class.
+        overrides: Stock methods that must not be overridden by a subclass to be convertible.
+        slots: Posteriors by the name of the tensor they stand for.
+        scope: The plan of the pass under way, shared by all hosts of a model.
+    """
+
+    kind: ClassVar[str]
+    stock: ClassVar[type[nn.Module]]
+    tensor_names: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    overrides: ClassVar[tuple[str, ...]] = ("forward",)
+
+    slots: nn.ModuleDict
+    scope: Scope
+
+    @classmethod
+    def tensors(cls, layer: nn.Module) -> dict[str, nn.Parameter]:
+        """The parameters of a stock layer that may become random, by slot name."""
+        own = layer._parameters
+        return {name: p for name in cls.tensor_names if (p := own.get(name)) is not None}
+
+    @classmethod
+    def refusal(cls, layer: nn.Module) -> str | None:  # noqa: ARG003
+        """Why this layer cannot be converted, or None."""
+        return None
+
+    @classmethod
+    def fixed_row(cls, layer: nn.Module) -> int | None:  # noqa: ARG003
+        """A row of the weight that never is random, or None."""
+        return None
+
+    def ask(self, slot: str) -> Ask:  # noqa: ARG002
+        """What the arithmetic of this layer can do with a draw of the slot, whatever the input."""
+        return PLAIN
+
+    def form(self, slot: str, ask: Ask = PLAIN) -> Form | None:
+        """The tensor of a slot as the pass under way uses it; None where the layer has none."""
+        base: Tensor | None = getattr(self, slot)
+        if base is None:
+            return None
+        if slot not in self.slots:
+            return Shared(base)
+        if self.scope.trace is not None:
+            self.scope.trace.append((self, slot))
+        return self.posterior(slot).form(base, self.scope, ask)
+
+    def posterior(self, slot: str) -> Posterior:
+        """The posterior in a slot."""
+        posterior = self.slots[slot]
+        assert isinstance(posterior, Posterior)
+        return posterior
+
+    def settle(self, member: int | None) -> None:
+        """Write the locations (of a member) into the stock parameters, before turning back."""
+        del member
+        for slot in self.slots:
+            base: Tensor = getattr(self, slot)
+            base.copy_(self.posterior(slot).mean(base))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle and copy by the two classes: the joint class of a subclass has no import path."""
+        host, layer = type(self).__dict__.get("origin", (type(self), None))
+        return _blank, (host, layer), self.__getstate__()
+
+
+def joint_class(host: type[Host], layer: type[nn.Module]) -> type[nn.Module]:
+    """The class that a layer of type `layer` takes as a host."""
+    if layer is host.stock:
+        return host
+    name = f"Bayesian{layer.__name__}"
+    return type(name, (host, layer), {"origin": (host, layer), "__module__": layer.__module__})
+
+
+def original_class(host: Host) -> type[nn.Module]:
+    """The class that the layer had before conversion."""
+    origin = type(host).__dict__.get("origin")
+    return type(host).stock if origin is None else origin[1]
+
+
+def _blank(host: type[Host], layer: type[nn.Module] | None) -> nn.Module:
+    cls = host if layer is None else joint_class(host, layer)
+    blank: nn.Module = cls.__new__(cls)
+    return blank

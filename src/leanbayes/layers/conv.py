@@ -1,0 +1,117 @@
+"""Hosts of the convolutions and their transposes, in one, two and three dimensions."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from leanbayes import ops
+from leanbayes.forms import Ask
+from leanbayes.layers.base import PLAIN, Host
+
+
+class ConvolutionHost(Host, _ConvNd):
+    """What the six hosts share: signs on channels, one call of the stock operation."""
+
+    kind: ClassVar[str] = "conv"
+
+    def ask(self, slot: str) -> Ask:
+        """Signs by channel: a sign a pixel would decorrelate the kernel over positions."""
+        if slot != "weight":
+            return PLAIN
+        return Ask(signs=(self.weight.shape[0], self.weight.shape[1] * self.groups))
+
+    def rows_checked(self, input: Tensor) -> Tensor:
+        """Refuse an input without a batch dimension when several draws are folded into it."""
+        if input.dim() == self.weight.dim() - 1:
+            raise ValueError(
+                f"{type(self).__name__} got an input of {input.dim()} dimensions without a batch; "
+                "expected [rows, channels, ...]: write x.unsqueeze(0)"
+            )
+        return input
+
+
+class _Convolution(ConvolutionHost):
+    overrides: ClassVar[tuple[str, ...]] = ("forward", "_conv_forward")
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer to rows [D * R, C, ...]."""
+        weight = self.form("weight", self.ask("weight"))
+        assert weight is not None
+        rows = self.rows_checked(input)
+        return ops.convolution(rows, weight, self.form("bias"), self._convolve)
+
+    def _convolve(self, x: Tensor, weight: Tensor, blocks: int) -> Tensor:
+        padding: Any = self.padding
+        if self.padding_mode != "zeros":
+            x = F.pad(x, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+            padding = 0
+        groups = self.groups * blocks
+        convolve: Any = (F.conv1d, F.conv2d, F.conv3d)[x.dim() - 3]
+        y: Tensor = convolve(x, weight, None, self.stride, padding, self.dilation, groups)
+        return y
+
+
+class BayesianConv1d(_Convolution, nn.Conv1d):
+    """`nn.Conv1d` with a drawn kernel."""
+
+    stock: ClassVar[type[nn.Module]] = nn.Conv1d
+
+
+class BayesianConv2d(_Convolution, nn.Conv2d):
+    """`nn.Conv2d` with a drawn kernel."""
+
+    stock: ClassVar[type[nn.Module]] = nn.Conv2d
+
+
+class BayesianConv3d(_Convolution, nn.Conv3d):
+    """`nn.Conv3d` with a drawn kernel."""
+
+    stock: ClassVar[type[nn.Module]] = nn.Conv3d
+
+
+class _TransposedConvolution(ConvolutionHost, _ConvTransposeNd):
+    overrides: ClassVar[tuple[str, ...]] = ("forward", "_output_padding")
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """Apply the layer to rows [D * R, C, ...]."""
+        weight = self.form("weight", self.ask("weight"))
+        assert weight is not None
+        x = self.rows_checked(input)
+        extra = self._extra_padding(x, output_size)
+        convolve: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[x.dim() - 3]
+
+        def transposed(rows: Tensor, kernel: Tensor, blocks: int) -> Tensor:
+            groups = self.groups * blocks
+            y: Tensor = convolve(
+                rows, kernel, None, self.stride, self.padding, extra, groups, self.dilation
+            )
+            return y
+
+        return ops.convolution(x, weight, self.form("bias"), transposed, transposed=True)
+
+    def _extra_padding(self, x: Tensor, output_size: list[int] | None) -> list[int]:
+        settings: Any = (self.stride, self.padding, self.kernel_size)
+        dims = x.dim() - 2
+        return self._output_padding(x, output_size, *settings, dims, self.dilation)  # type: ignore[arg-type]
+
+
+class BayesianConvTranspose1d(_TransposedConvolution, nn.ConvTranspose1d):
+    """`nn.ConvTranspose1d` with a drawn kernel."""
+
+    stock: ClassVar[type[nn.Module]] = nn.ConvTranspose1d
+
+
+class BayesianConvTranspose2d(_TransposedConvolution, nn.ConvTranspose2d):
+    """`nn.ConvTranspose2d` with a drawn kernel."""
+
+    stock: ClassVar[type[nn.Module]] = nn.ConvTranspose2d
+
+
+class BayesianConvTranspose3d(_TransposedConvolution, nn.ConvTranspose3d):
+    """`nn.ConvTranspose3d` with a drawn kernel."""
+
+    stock: ClassVar[type[nn.Module]] = nn.ConvTranspose3d

@@ -1,0 +1,147 @@
+"""Hosts of the normalisation layers: normalise as the stock layer does, then a drawn affine map.
+
+Statistics are pooled over all rows, *before* the affine map, and belong to the stock layer.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from leanbayes import ops
+from leanbayes.forms import Form, Shared
+from leanbayes.layers.base import Host
+
+
+class _BatchNormHost(Host, _BatchNorm):
+    kind: ClassVar[str] = "norm"
+    overrides: ClassVar[tuple[str, ...]] = ("forward", "_check_input_dim")
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer to rows [D * R, C, ...]."""
+        self._check_input_dim(input)
+        weight, bias = self.form("weight"), self.form("bias")
+        factor = self._average_factor()
+        if isinstance(weight, Shared) and isinstance(bias, Shared):
+            return self._normalise(input, weight.value, bias.value, factor)
+        return ops.affine(self._normalise(input, None, None, factor), weight, bias, 1)
+
+    def _average_factor(self) -> float:
+        """Count the batch, and give the weight that it gets in the running statistics."""
+        if not (self.training and self.track_running_stats):
+            return 0.0 if self.momentum is None else self.momentum
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        return self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
+
+    def _normalise(
+        self, x: Tensor, weight: Tensor | None, bias: Tensor | None, factor: float
+    ) -> Tensor:
+        by_batch = self.training or (self.running_mean is None and self.running_var is None)
+        keep = not self.training or self.track_running_stats
+        mean, variance = (self.running_mean, self.running_var) if keep else (None, None)
+        return F.batch_norm(x, mean, variance, weight, bias, by_batch, factor, self.eps)
+
+
+class BayesianBatchNorm1d(_BatchNormHost, nn.BatchNorm1d):
+    """`nn.BatchNorm1d` with a drawn affine map."""
+
+    stock: ClassVar[type[nn.Module]] = nn.BatchNorm1d
+
+
+class BayesianBatchNorm2d(_BatchNormHost, nn.BatchNorm2d):
+    """`nn.BatchNorm2d` with a drawn affine map."""
+
+    stock: ClassVar[type[nn.Module]] = nn.BatchNorm2d
+
+
+class BayesianBatchNorm3d(_BatchNormHost, nn.BatchNorm3d):
+    """`nn.BatchNorm3d` with a drawn affine map."""
+
+    stock: ClassVar[type[nn.Module]] = nn.BatchNorm3d
+
+
+class BayesianSyncBatchNorm(_BatchNormHost, nn.SyncBatchNorm):
+    """`nn.SyncBatchNorm` with a drawn affine map; statistics over all processes in training."""
+
+    stock: ClassVar[type[nn.Module]] = nn.SyncBatchNorm
+
+    def _normalise(
+        self, x: Tensor, weight: Tensor | None, bias: Tensor | None, factor: float
+    ) -> Tensor:
+        if not self._synchronises():
+            return super()._normalise(x, weight, bias, factor)
+        if weight is None:  # the synchronised kernel needs an affine map
+            ones = torch.ones(self.num_features, device=x.device, dtype=torch.float32)
+            weight, bias = ones, torch.zeros_like(ones)
+        group = self.process_group or torch.distributed.group.WORLD
+        world = torch.distributed.get_world_size(group)
+        synchronised = torch.nn.modules._functions.SyncBatchNorm
+        y: Tensor = synchronised.apply(
+            x, weight, bias, self.running_mean, self.running_var, self.eps, factor, group, world
+        )
+        return y
+
+    def _synchronises(self) -> bool:
+        distributed = torch.distributed
+        if not (self.training and distributed.is_available() and distributed.is_initialized()):
+            return False
+        return distributed.get_world_size(self.process_group or distributed.group.WORLD) > 1
+
+
+class BayesianLayerNorm(Host, nn.LayerNorm):
+    """`nn.LayerNorm` with a drawn affine map."""
+
+    kind: ClassVar[str] = "norm"
+    stock: ClassVar[type[nn.Module]] = nn.LayerNorm
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer to rows [D * R, ..., *normalized_shape]."""
+        weight, bias = self.form("weight"), self.form("bias")
+        shape = self.normalized_shape
+        if _one_value(weight) and _one_value(bias):
+            return F.layer_norm(input, shape, _value(weight), _value(bias), self.eps)
+        normed = F.layer_norm(input, shape, None, None, self.eps)
+        return ops.affine(normed, weight, bias, input.dim() - len(shape))
+
+
+class BayesianRMSNorm(Host, nn.RMSNorm):
+    """`nn.RMSNorm` with a drawn scale."""
+
+    kind: ClassVar[str] = "norm"
+    stock: ClassVar[type[nn.Module]] = nn.RMSNorm
+    tensor_names: ClassVar[tuple[str, ...]] = ("weight",)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer to rows [D * R, ..., *normalized_shape]."""
+        weight, shape = self.form("weight"), list(self.normalized_shape)
+        if _one_value(weight):
+            return F.rms_norm(x, shape, _value(weight), self.eps)
+        return ops.affine(F.rms_norm(x, shape, None, self.eps), weight, None, x.dim() - len(shape))
+
+
+class BayesianGroupNorm(Host, nn.GroupNorm):
+    """`nn.GroupNorm` with a drawn affine map."""
+
+    kind: ClassVar[str] = "norm"
+    stock: ClassVar[type[nn.Module]] = nn.GroupNorm
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the layer to rows [D * R, C, ...]."""
+        weight, bias = self.form("weight"), self.form("bias")
+        if _one_value(weight) and _one_value(bias):
+            return F.group_norm(input, self.num_groups, _value(weight), _value(bias), self.eps)
+        normed = F.group_norm(input, self.num_groups, None, None, self.eps)
+        return ops.affine(normed, weight, bias, 1)
+
+
+def _one_value(form: Form | None) -> bool:
+    return form is None or isinstance(form, Shared)
+
+
+def _value(form: Form | None) -> Tensor | None:
+    return form.value if isinstance(form, Shared) else None

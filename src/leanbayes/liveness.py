@@ -1,0 +1,185 @@
+"""Prove on an example that every converted layer acts, and that rows are in dim 0.
+
+Forward hooks would not do: they switch off the very fast paths that bypass converted layers. Hosts
+note the use of their slots instead, in training and in `eval()` + `no_grad()`, and in training the
+output must depend on every new parameter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from leanbayes.errors import ConversionError
+from leanbayes.layers.base import Host
+from leanbayes.model import BayesianModel
+from leanbayes.plan import MEAN, Plan, call, count_rows, fold
+from leanbayes.surgery import hosts
+
+Uses = Counter[tuple[Host, str]]
+
+
+def check_alive(model: BayesianModel, example: Any) -> None:
+    """Raise ConversionError where a converted layer is bypassed or rows are not in dim 0.
+
+    Buffers, gradients, modes and the random state are as before. Tensors that one pass uses more
+    than once are noted in the model: they take one draw a pass from now on.
+    """
+    with untouched(model):
+        check_rows(model, example)
+        trained = _uses_in_training(model, example)
+        evaluated = _uses_in_evaluation(model, example)
+    expected = [(host, slot) for _, host in hosts(model.net) for slot in host.slots]
+    for where, uses in (("in training", trained), ("in eval() with no_grad()", evaluated)):
+        _raise_bypassed(model, [site for site in expected if site not in uses], where)
+    model.shared = _used_often(trained | evaluated)
+
+
+def _uses_in_training(model: BayesianModel, example: Any) -> Uses:
+    rows = fold(example, 2 if count_rows((example,), {}) == 1 else 1)  # BatchNorm needs two
+    model.train()
+    with torch.enable_grad(), _tracing(model) as trace:
+        output = call(model, rows)
+    _raise_disconnected(model, output)
+    return Counter(trace)
+
+
+def _uses_in_evaluation(model: BayesianModel, example: Any) -> Uses:
+    model.eval()
+    plan = Plan() if model.method.stochastic else MEAN
+    with torch.no_grad(), _tracing(model) as trace:
+        call(model, example, plan=plan)
+    return Counter(trace)
+
+
+@contextmanager
+def _tracing(model: BayesianModel) -> Iterator[list[Any]]:
+    """Let hosts note their uses; layers that run twice are only found here, so they may."""
+    trace: list[Any] = []
+    model.scope.trace = trace
+    model.shared = [(host, slot) for _, host in hosts(model.net) for slot in host.slots]
+    try:
+        yield trace
+    finally:
+        model.scope.trace = None
+        model.shared = []
+
+
+def _raise_disconnected(model: BayesianModel, output: Any) -> None:
+    leaves = [x for x in pytree.tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
+    named = [
+        (posterior.key, p)
+        for _, _, posterior, _ in model.posteriors()
+        for p in posterior.parameters()
+        if p.requires_grad
+    ]
+    if not named:
+        return
+    if not leaves:
+        raise ConversionError("the output of the example has no gradient: does it return tensors?")
+    total = torch.stack([leaf.double().sum() for leaf in leaves]).sum()
+    grads = torch.autograd.grad(total, [p for _, p in named], allow_unused=True)
+    dead = sorted({key for (key, _), g in zip(named, grads, strict=True) if g is None})
+    _raise_keys(dead, "runs, but the output does not depend on it")
+
+
+def _raise_bypassed(model: BayesianModel, sites: list[tuple[Host, str]], where: str) -> None:
+    names = {host: name for name, host in hosts(model.net)}
+    keys = sorted({f"{names[host]}.{slot}".lstrip(".") for host, slot in sites})
+    _raise_keys(keys, f"does not act {where}: the network reads its weight or never calls it")
+
+
+def _raise_keys(keys: list[str], what: str) -> None:
+    if keys:
+        layers = sorted({key.rpartition(".")[0] for key in keys})
+        raise ConversionError(
+            f"{keys[0]} {what}"
+            + (f" (and {len(keys) - 1} more: {', '.join(keys[1:5])})" if keys[1:] else "")
+            + ". Leave such layers out: select=~lb.select.by_name("
+            + ", ".join(repr(layer) for layer in layers)
+            + "). The network is unchanged"
+        )
+
+
+def _used_often(uses: Uses) -> list[tuple[Host, str]]:
+    """One (host, slot) for every posterior that more than one use in a pass refers to."""
+    total: Counter[str] = Counter()
+    first: dict[str, tuple[Host, str]] = {}
+    for (host, slot), count in uses.items():
+        key = host.posterior(slot).key
+        total[key] += count
+        first.setdefault(key, (host, slot))
+    return [first[key] for key, count in total.items() if count > 1]
+
+
+def tied_slots(net: nn.Module) -> list[tuple[Host, str]]:
+    """One (host, slot) for every posterior that several layers, or several names, share."""
+    uses: Uses = Counter()
+    for _, module in net.named_modules(remove_duplicate=False):
+        if isinstance(module, Host):
+            uses.update((module, slot) for slot in module.slots)
+    return _used_often(uses)
+
+
+def check_rows(model: BayesianModel, example: Any) -> None:
+    """Reversing the rows of the example must reverse the rows of the mean network's output."""
+    rows = count_rows((example,), {})
+    if rows < 2 or model.sequence_first:
+        return
+    model.eval()
+    with torch.no_grad():
+        forward = call(model, example, plan=MEAN)
+        backward = call(model, _reversed(example, rows), plan=MEAN)
+    pairs = [
+        (a, b)
+        for a, b in zip(_by_row(forward, rows), _by_row(backward, rows), strict=False)
+        if not _close(a, b.flip(0))
+    ]
+    if pairs or not _by_row(forward, rows):
+        raise ConversionError(
+            f"dim 0 of the example ({rows} rows) is not the batch: reversing it does not reverse "
+            "the output. leanbayes needs the batch in dim 0: transpose the input, or build the "
+            "layers with batch_first=True. The network is unchanged"
+        )
+
+
+def _reversed(tree: Any, rows: int) -> Any:
+    return pytree.tree_map_only(
+        Tensor, lambda x: x.flip(0) if x.dim() and x.shape[0] == rows else x, tree
+    )
+
+
+def _by_row(tree: Any, rows: int) -> list[Tensor]:
+    leaves = [x for x in pytree.tree_leaves(tree) if isinstance(x, Tensor)]
+    return [x for x in leaves if x.dim() and x.shape[0] == rows]
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    if not a.is_floating_point():
+        return bool((a == b).all())
+    loose = 1e-2 if a.dtype in (torch.float16, torch.bfloat16) else 1e-3
+    size = float(a.abs().max()) if a.numel() else 0.0
+    return torch.allclose(a, b, rtol=loose, atol=loose * max(size, 1e-6), equal_nan=True)
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Give buffers, modes and random states back as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    cuda = sorted({b.device.index or 0 for b in model.parameters() if b.device.type == "cuda"})
+    try:
+        with torch.random.fork_rng(devices=cuda):
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)

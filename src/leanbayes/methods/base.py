@@ -1,0 +1,148 @@
+"""What a method is: a frozen configuration that fills the slots of layers and plans the passes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Literal, Self
+
+from torch import Tensor, nn
+
+from leanbayes.errors import ConfigError
+from leanbayes.noise import NoiseSource
+from leanbayes.plan import Plan
+from leanbayes.posteriors.base import Posterior
+from leanbayes.select import Selector, Site, everything
+
+KLKind = Literal["exact", "bound", "cross_entropy", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """Base of all methods. A subclass names itself: `class MyMethod(Method, name="my_method")`.
+
+    Attributes:
+        select: The layers it acts on.
+        name: The word for it in `lb.methods()`, on the command line and in checkpoints.
+        paper: Where it comes from.
+        cost: Price in parameters and passes, in words.
+        advice: When to use it.
+        kl_kind: What `model.kl()` is.
+    """
+
+    name: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    cost: ClassVar[str] = ""
+    advice: ClassVar[str] = ""
+    kl_kind: ClassVar[KLKind] = "none"
+    default_samples: ClassVar[int] = 20
+
+    select: Selector = everything
+
+    def __init_subclass__(cls, *, name: str = "", **kwargs: Any) -> None:
+        """Register the subclass under its name."""
+        super().__init_subclass__(**kwargs)
+        for other in _subclasses(Method):
+            if name and other.name == name and other.__qualname__ != cls.__qualname__:
+                raise ConfigError(f"the name '{name}' is taken by {other.__qualname__}")
+        cls.name = name
+
+    @abstractmethod
+    def slots(self, site: Site) -> dict[str, Posterior]:
+        """Posteriors for the tensors of one layer; empty where it stays as it is."""
+
+    def restored(self, site: Site, tensors: Mapping[str, Tensor]) -> dict[str, Posterior]:  # noqa: ARG002
+        """Posteriors to be filled from a checkpoint; a mask would be read from its tensors."""
+        return self.slots(site)
+
+    @property
+    def members(self) -> int:
+        """Mixture components under one network index; 0 where there is none."""
+        return 0
+
+    @property
+    def stochastic(self) -> bool:
+        """False where every draw is the same network."""
+        return True
+
+    @property
+    def converts(self) -> bool:
+        """False where no layer is expected to be converted."""
+        return True
+
+    def prepared(
+        self,
+        net: nn.Module,  # noqa: ARG002
+        sites: Sequence[Site],  # noqa: ARG002
+        *,
+        data: Iterable[Any] | None = None,
+        likelihood: nn.Module | None = None,  # noqa: ARG002
+        scores: Mapping[str, Tensor] | None = None,
+    ) -> Method:
+        """The method as it acts on this network; methods that look at data override it."""
+        if data is not None or scores is not None:
+            raise ConfigError(f"{self.name} chooses its layers without data or scores")
+        return self
+
+    def training_plan(self, rows: int, samples: int = 1) -> Plan:  # noqa: ARG002
+        """How `model(x)` samples in training; `rows` counts the `samples` repetitions."""
+        return Plan(groups=samples, per_row=True)
+
+    def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan:
+        """How the given samples are drawn: one group each."""
+        return Plan(groups=len(samples), noise=noise)
+
+    def reduce_kl(self, terms: Tensor) -> Tensor:
+        """From the terms of the members to one number."""
+        return terms.mean()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: the name and every field."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain = {k: v.to_json() if isinstance(v, Selector) else v for k, v in values.items()}
+        return {"name": self.name, "fields": plain}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise ConfigError(f"{cls.name} has no fields {unknown}; expected {sorted(known)}")
+        values = {k: _plain(k, v) for k, v in data.items()}
+        return cls(**values)
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "select":
+        return Selector.from_json(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _subclasses(cls: type[Method]) -> list[type[Method]]:
+    return [s for child in cls.__subclasses__() for s in (child, *_subclasses(child))]
+
+
+def methods() -> dict[str, type[Method]]:
+    """Every method by name: the library's own and those of installed packages.
+
+    Example:
+        >>> import leanbayes as lb
+        >>> sorted(lb.methods())[:2]
+        ['map', 'mean_field']
+    """
+    for entry in entry_points(group="leanbayes.methods"):
+        entry.load()
+    return {cls.name: cls for cls in _subclasses(Method) if cls.name}
+
+
+def method_named(name: str) -> type[Method]:
+    """Look a method up; an unknown name offers the nearest ones."""
+    known = methods()
+    if name not in known:
+        near = get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)
+        raise ConfigError(f"no method is called '{name}'; did you mean {' or '.join(near)}?")
+    return known[name]

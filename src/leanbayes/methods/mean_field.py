@@ -1,0 +1,107 @@
+"""BayesAdapter's mean-field Gaussian (MFG): every parameter gets a standard deviation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, get_args
+
+from leanbayes.errors import ConfigError
+from leanbayes.methods.base import KLKind, Method
+from leanbayes.methods.prior import resolve_prior_std
+from leanbayes.plan import Plan
+from leanbayes.posteriors import Gaussian, Posterior
+from leanbayes.posteriors.base import Estimator
+from leanbayes.select import Site
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanField(Method, name="mean_field"):
+    """Mean-field Gaussian over every parameter of every convertible layer.
+
+    `q(w) = N(mu, exp(2 psi))` with mu the trained weight, prior `N(0, prior_std^2)`. Training draws
+    once a row (exemplar reparameterisation), which divides the variance of the gradient by the
+    batch size against one draw a batch. Prediction draws once a sample, shared by all rows.
+
+    Deng et al., BayesAdapter, 2022. Their eq. (5) prints the gradients of -KL / n; a minimiser adds
+    the opposite sign, which `lb.attach_kl` does. Their claim of a hundredfold smaller gradient
+    variance is the batch size; Flipout reaches it at the price of one draw, and for a Linear on
+    [B, I] integrating the noise out (`local`) has the same law and less variance still.
+
+    Cost: 2x the parameters. A training step costs about 1.05x the network's with
+    `estimator="shared"`, about 2x with `auto`, a prediction about 1.06x a sample.
+
+    Attributes:
+        estimator: How draws are computed. `auto`: `local` for Linear on [B, I], `flipout` for
+            convolutions and tokens. `shared`: one draw a batch. `exemplar`: explicit draws.
+        groups: With `exemplar`: draws a batch (at most; the largest number that divides the rows).
+            None draws once a row.
+        prior_std: Standard deviation of the prior, 1 unless `weight_decay` is given.
+        weight_decay: The weight decay of pre-training, to be read as a prior with `num_data`.
+        num_data: Number of training examples, for `weight_decay`.
+        init_log_std: Bounds of the uniform law from which psi starts.
+        init_std: One standard deviation for every entry instead; 0 is the network itself.
+
+    Example:
+        >>> import leanbayes as lb, torch
+        >>> model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField(prior_std=0.5))
+        >>> model.report.added
+        15
+    """
+
+    paper: ClassVar[str] = "Deng et al. 2022, BayesAdapter"
+    cost: ClassVar[str] = "2x parameters; step about 2x (shared: 1.05x), pass 1.06x"
+    advice: ClassVar[str] = "fine-tuning a trained net when memory allows twice its parameters"
+    kl_kind: ClassVar[KLKind] = "exact"
+
+    estimator: Estimator = "auto"
+    groups: int | None = None
+    prior_std: float | None = None
+    weight_decay: float | None = None
+    num_data: int | None = None
+    init_log_std: tuple[float, float] = (-6.0, -5.0)
+    init_std: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.estimator not in get_args(Estimator):
+            raise ConfigError(
+                f"estimator must be one of {', '.join(get_args(Estimator))}; "
+                f"found {self.estimator!r}"
+            )
+        if self.groups is not None and (self.estimator != "exemplar" or self.groups < 1):
+            raise ConfigError(
+                "groups counts the draws a batch of estimator='exemplar' and is at least 1; "
+                f"found groups={self.groups} with estimator={self.estimator!r}"
+            )
+        if self.init_std is not None and not self.init_std >= 0:
+            raise ConfigError(f"init_std must be at least 0, found {self.init_std!r}")
+        self.resolved_prior_std()
+
+    def resolved_prior_std(self) -> float:
+        """The standard deviation of the prior, however it was given."""
+        return resolve_prior_std(self.prior_std, self.weight_decay, self.num_data)
+
+    def slots(self, site: Site) -> dict[str, Posterior]:
+        """A Gaussian for every tensor."""
+        return {slot: self._gaussian(site, slot) for slot in site.tensors}
+
+    def _gaussian(self, site: Site, slot: str) -> Gaussian:
+        posterior = Gaussian(
+            site.tensors[slot],
+            prior_std=self.resolved_prior_std(),
+            init_log_std=self.init_log_std,
+            estimator=self.estimator,
+            fixed_row=site.fixed_row,
+        )
+        if self.init_std is not None:
+            posterior.set_std(self.init_std)
+        return posterior
+
+    def training_plan(self, rows: int, samples: int = 1) -> Plan:
+        """One draw a row; one a batch if shared; `groups` a batch if so asked for."""
+        if self.estimator == "shared":
+            return Plan(groups=samples)
+        if self.groups is None:
+            return Plan(groups=samples, per_row=True)
+        batch = rows // samples
+        draws = next(g for g in range(min(self.groups, batch), 0, -1) if batch % g == 0)
+        return Plan(groups=samples * draws)

@@ -1,0 +1,40 @@
+"""The width of the prior, said directly or as the weight decay of pre-training."""
+
+from __future__ import annotations
+
+import math
+
+from leanbayes.errors import ConfigError
+
+
+def resolve_prior_std(
+    prior_std: float | None, weight_decay: float | None, num_data: int | None
+) -> float:
+    """One of `prior_std` (default 1) or `weight_decay` with `num_data`.
+
+    A weight decay of lambda on the mean loss is the prior N(0, 1 / (lambda * num_data)).
+
+    Example:
+        >>> round(resolve_prior_std(None, 2e-4, 50_000), 4)
+        0.3162
+    """
+    if prior_std is not None and weight_decay is not None:
+        raise ConfigError(
+            f"found prior_std={prior_std} and weight_decay={weight_decay}: they say the same "
+            "thing twice; give one of them"
+        )
+    if weight_decay is None:
+        return _positive("prior_std", 1.0 if prior_std is None else prior_std)
+    if num_data is None:
+        raise ConfigError(
+            "weight_decay needs num_data, the number of training examples: "
+            f"weight_decay={weight_decay}, num_data=50_000"
+        )
+    decay, data = _positive("weight_decay", weight_decay), _positive("num_data", num_data)
+    return 1.0 / math.sqrt(decay * data)
+
+
+def _positive(name: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"{name} must be a positive number, found {value!r}")
+    return float(value)

@@ -1,0 +1,196 @@
+"""A network with posteriors in its layers: the object that users train, call and save."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.errors import PlanError
+from leanbayes.layers.base import Host
+from leanbayes.noise import NoiseSource
+from leanbayes.plan import MEAN, Plan, Scope, count_rows
+from leanbayes.posteriors.base import Posterior
+from leanbayes.report import ConversionReport
+from leanbayes.surgery import Flag, posteriors
+
+
+class MethodLike(Protocol):
+    """What a model needs of its method."""
+
+    name: str
+    kl_kind: str
+
+    @property
+    def members(self) -> int: ...  # noqa: D102
+
+    @property
+    def stochastic(self) -> bool: ...  # noqa: D102
+
+    default_samples: int
+
+    def training_plan(self, rows: int, samples: int = 1) -> Plan: ...  # noqa: D102
+    def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan: ...  # noqa: D102
+    def reduce_kl(self, terms: Tensor) -> Tensor: ...  # noqa: D102
+    def to_json(self) -> dict[str, Any]: ...  # noqa: D102
+
+
+class BayesianModel(nn.Module):
+    """Your network, its Parameters and keys, plus posteriors and a sampling plan a call.
+
+    `model(x)` in `train()`: one draw of the method's training plan, as many rows out as in. In
+    `eval()`: the mean network, every slot at its location. For mixtures that is neither the
+    predictive nor a member: use `lb.predict`. An explicit `plan=` always wins.
+
+    Attributes:
+        net: The network, converted in place; `net.state_dict()` has its keys plus `.slots.`.
+        method: The method's configuration.
+        report: What was converted, what was not and why.
+        likelihood: The likelihood that was fitted or loaded with the model, if any.
+        fingerprint: sha256 of every tensor of the network when it was converted.
+        flags: Attributes of the network that conversion changed.
+    """
+
+    net: nn.Module
+    likelihood: nn.Module | None
+
+    def __init__(
+        self,
+        net: nn.Module,
+        method: MethodLike,
+        scope: Scope,
+        report: ConversionReport,
+        *,
+        likelihood: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.net = net
+        self.method = method
+        self.scope = scope
+        self.report = report
+        self.likelihood = likelihood
+        self.fingerprint: dict[str, str] = {}
+        self.flags: list[Flag] = []
+        self.shared: list[tuple[Host, str]] = []
+        self._edits: list[weakref.ref[Any]] = []
+        # True where a host keeps time, not rows, in dim 0: one pass then holds one draw.
+        self.sequence_first = any(m.batch_first is False for m in net.modules() if _ordered(m))
+        self.training = net.training
+
+    def forward(self, *args: Any, plan: Plan | None = None, **kwargs: Any) -> Any:
+        """Run the network under a plan; without one see the class."""
+        rows = count_rows(args, kwargs)
+        if plan is None:
+            plan = self.training_plan(rows) if self.training else MEAN
+        self.enter(plan, rows)
+        output = self.net(*args, **kwargs)
+        self.scope.visited = None
+        return output
+
+    def enter(self, plan: Plan, rows: int) -> None:
+        """Set the scope for one pass; it stays until the next, so that backward can recompute."""
+        plan.check(rows)
+        if self.sequence_first and not plan.mean and (plan.groups > 1 or plan.per_row):
+            raise PlanError(
+                "a layer with batch_first=False keeps no rows in dim 0, so one pass holds one "
+                f"draw: expected Plan(groups=1), found groups={plan.groups}, "
+                f"per_row={plan.per_row}"
+            )
+        scope = self.scope
+        scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
+        if not plan.mean and plan.noise is None:
+            scope.shared = {
+                host.posterior(slot).key: host.posterior(slot).drawn(
+                    getattr(host, slot), scope, host.ask(slot)
+                )
+                for host, slot in self.shared
+            }
+
+    def training_plan(self, rows: int, samples: int = 1) -> Plan:
+        """The method's training plan for so many rows, `samples` repetitions included."""
+        if self.sequence_first:
+            return MEAN if not self.method.stochastic else Plan(groups=samples)
+        return self.method.training_plan(rows, samples)
+
+    @contextmanager
+    def sampling(self, plan: Plan) -> Iterator[nn.Module]:
+        """Run methods of the network itself (`generate`, say) under a plan without `per_row`.
+
+        Example:
+            >>> import leanbayes as lb, torch
+            >>> model = lb.bayesianize(torch.nn.Linear(2, 1), lb.MeanField())
+            >>> with model.sampling(lb.Plan()) as net:
+            ...     y = net(torch.zeros(3, 2))
+        """
+        if plan.per_row:
+            raise PlanError("sampling() cannot know the rows of a call: use groups, not per_row")
+        self.enter(plan, 0)
+        self.scope.visited = None
+        try:
+            yield self.net
+        finally:
+            self.scope.plan = MEAN
+
+    def posteriors(self) -> Iterator[tuple[Host, str, Posterior, Tensor]]:
+        """Every posterior once: host, slot, posterior, tensor."""
+        return posteriors(self.net)
+
+    def kl(self) -> Tensor:
+        """The KL of the whole network, summed, never averaged; `kl_kind` says what it is exactly.
+
+        A float64 scalar with a gradient: sums a tensor in float32, the total in float64.
+        """
+        total = torch.zeros((), dtype=_widest(self.net), device=_device(self.net))
+        for _, _, posterior, base in self.posteriors():
+            terms = posterior.kl(base)
+            full = getattr(terms, "full_tensor", None)
+            total = total + (terms if full is None else full()).to(total.dtype)
+        return self.method.reduce_kl(total)
+
+    @property
+    def kl_kind(self) -> str:
+        """`exact`, `bound`, `cross_entropy` or `none`."""
+        return self.method.kl_kind
+
+    def note_edit(self, handle: Any) -> None:
+        """Remember that an optimiser adds the KL gradients (`lb.attach_kl`)."""
+        self._edits.append(weakref.ref(handle))
+
+    @property
+    def kl_attached(self) -> bool:
+        """True while a gradient edit of this very model is attached to a living optimiser."""
+        handles = (reference() for reference in self._edits)
+        return any(h is not None and h.attached and h.model is self for h in handles)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Weak references neither pickle nor belong to a copy.
+        return {**self.__dict__, "_edits": []}
+
+
+def unwrap(model: nn.Module) -> BayesianModel:
+    """The BayesianModel inside DDP, FSDP2 or torch.compile wrappers."""
+    inner: Any = model
+    while not isinstance(inner, BayesianModel):
+        inner = getattr(inner, "module", None) or getattr(inner, "_orig_mod", None)
+        if inner is None:
+            raise TypeError(
+                f"expected a BayesianModel, found {type(model).__name__}; write "
+                "model = lb.bayesianize(net, lb.MeanField()) first"
+            )
+    return inner
+
+
+def _ordered(module: nn.Module) -> bool:
+    return isinstance(module, Host) and hasattr(module, "batch_first")
+
+
+def _device(net: nn.Module) -> torch.device:
+    return next((p.device for p in net.parameters()), torch.device("cpu"))
+
+
+def _widest(net: nn.Module) -> torch.dtype:
+    return torch.float32 if _device(net).type == "mps" else torch.float64

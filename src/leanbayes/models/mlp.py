@@ -1,0 +1,38 @@
+"""Multi-layer perceptron."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+
+class MLP(nn.Module):
+    """A fully connected network with ReLU between its layers.
+
+    Parameters: sum of (inputs + 1) x outputs over the layers. MLP(784, (300, 100), 10), the
+    LeNet-300-100 of Y. LeCun et al., "Gradient-Based Learning Applied to Document Recognition",
+    Proc. IEEE 1998, has 266,610.
+
+    Args:
+        inputs: Features of one example; all dimensions after the first are flattened to them.
+        hidden: Width of every hidden layer; none gives a linear model.
+        outputs: Outputs of one example.
+
+    Example:
+        >>> MLP(784, (300, 100), 10).output
+        Linear(in_features=100, out_features=10, bias=True)
+    """
+
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+        super().__init__()
+        widths = (inputs, *hidden)
+        self.hidden = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))
+        self.output = nn.Linear(widths[-1], outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, ...] to [B, outputs]."""
+        x = x.flatten(1)
+        for layer in self.hidden:
+            x = layer(x).relu()
+        out: Tensor = self.output(x)
+        return out

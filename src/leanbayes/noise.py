@@ -1,0 +1,96 @@
+"""Where random numbers come from: the global generator, or a key, or tensors made beforehand.
+
+Training draws from the global generator inside the graph. Prediction draws by key (seed, tensor,
+sample), so that its numbers do not depend on chunking, batch order, module order or the number of
+processes. Compiled prediction takes tensors that were drawn by key before the graph was entered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class NoiseSource(Protocol):
+    """Raw noise for `draws` independent draws of one tensor."""
+
+    def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Standard normal numbers, [draws, *shape]."""
+
+    def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Numbers in [0, 1), [draws, *shape]."""
+
+
+class FreshNoise:
+    """The global generator: what training uses, and what torch.compile can trace."""
+
+    def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:  # noqa: ARG002
+        """Standard normal numbers, [draws, *shape]."""
+        return torch.randn((draws, *shape), device=like.device, dtype=like.dtype)
+
+    def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:  # noqa: ARG002
+        """Numbers in [0, 1), [draws, *shape]."""
+        return torch.rand((draws, *shape), device=like.device, dtype=like.dtype)
+
+
+class KeyedNoise:
+    """Draw s of tensor `key` depends on (seed, key, samples[s]) and on nothing else."""
+
+    def __init__(self, seed: int, samples: Sequence[int]) -> None:
+        self.seed = seed
+        self.samples = samples
+
+    def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Standard normal numbers, [draws, *shape]."""
+        return self._fill(key, draws, shape, like, torch.randn)
+
+    def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Numbers in [0, 1), [draws, *shape]."""
+        return self._fill(key, draws, shape, like, torch.rand)
+
+    def _fill(
+        self,
+        key: str,
+        draws: int,
+        shape: Sequence[int],
+        like: Tensor,
+        law: Callable[..., Tensor],
+    ) -> Tensor:
+        if draws != len(self.samples):
+            raise ValueError(f"{key}: {draws} draws asked for, {len(self.samples)} samples keyed")
+        noise = torch.empty((draws, *shape), device=like.device, dtype=like.dtype)
+        generator = torch.Generator(device=like.device)
+        for row, sample in zip(noise, self.samples, strict=True):
+            generator.manual_seed(key_seed(self.seed, key, sample))
+            law(tuple(shape), generator=generator, out=row)
+        return noise
+
+
+class FixedNoise:
+    """Noise drawn before the graph was entered: the route of torch.compile."""
+
+    def __init__(self, values: Mapping[str, Tensor]) -> None:
+        self.values = values
+
+    def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:  # noqa: ARG002
+        """The stored tensor of this key."""
+        return self.values[key]
+
+    def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:  # noqa: ARG002
+        """The stored tensor of this key."""
+        return self.values[key]
+
+
+def key_seed(seed: int, key: str, sample: int) -> int:
+    """A 63-bit seed that differs for every (seed, key, sample)."""
+    digest = hashlib.blake2b(f"{seed}/{key}/{sample}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def signs(draws: int, size: int, like: Tensor) -> Tensor:
+    """Independent fair signs, [draws, size]."""
+    return torch.randint(0, 2, (draws, size), device=like.device).to(like.dtype).mul_(2).sub_(1)

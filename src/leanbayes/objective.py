@@ -1,0 +1,108 @@
+"""The negative ELBO per datum: mean negative log-likelihood + KL / num_data, in one place."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.errors import ConfigError
+from leanbayes.likelihood import Likelihood, tensor_of
+from leanbayes.model import BayesianModel, unwrap
+from leanbayes.plan import call, count_rows, fold
+
+
+class Objective:
+    """What one batch costs.
+
+    Attributes:
+        loss: `nll + kl_weight * kl / num_data`, to be minimised; the nll alone without the KL.
+        nll: Mean negative log-likelihood a datum.
+    """
+
+    def __init__(self, nll: Tensor, model: BayesianModel, kl_scale: float | None) -> None:
+        self.nll = nll
+        self._model = model
+        self._kl: Tensor | None = None
+        self.loss = nll if kl_scale is None else nll + kl_scale * self.kl.to(nll.dtype)
+
+    @property
+    def kl(self) -> Tensor:
+        """The KL, summed and undivided; computed when it is first asked for."""
+        if self._kl is None:
+            self._kl = self._model.kl()
+        return self._kl
+
+    def __repr__(self) -> str:
+        return f"Objective(loss={self.loss.item():.6g}, nll={self.nll.item():.6g})"
+
+
+def objective(
+    model: nn.Module,
+    batch: tuple[Any, Tensor],
+    likelihood: Likelihood,
+    *,
+    num_data: int | None = None,
+    samples: int = 1,
+    kl_weight: float = 1.0,
+    likelihood_of: Literal["average", "mixture"] = "average",
+    include_kl: bool = True,
+) -> Objective:
+    """`mean(-log p(y | x, w)) + kl_weight * KL(q || p) / num_data`, with w drawn by the plan.
+
+    Args:
+        model: A BayesianModel, or its DDP, FSDP2 or compiled wrapper.
+        batch: Inputs (a tensor, tuple or dict) and targets.
+        likelihood: How outputs give a probability to targets.
+        num_data: Number of data in the training set: examples, or labelled elements (pixels,
+            tokens) where targets are dense.
+        samples: Draws an example; rows are repeated draw-major.
+        kl_weight: Tempering of the KL.
+        likelihood_of: `average` of the log-likelihoods of the draws (the ELBO), or the log of the
+            `mixture` over the draws of an example.
+        include_kl: False where `lb.attach_kl` adds the gradients of the KL.
+
+    Example:
+        >>> import leanbayes as lb, torch
+        >>> model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField())
+        >>> batch = torch.randn(8, 4), torch.randint(0, 3, (8,))
+        >>> result = lb.objective(model, batch, lb.Categorical(), num_data=100)
+        >>> bool((result.loss - result.nll - result.kl / 100).abs() < 1e-6)
+        True
+    """
+    inner = unwrap(model)
+    _check(inner, samples, likelihood_of, include_kl)
+    scale = kl_weight / checked_num_data(num_data) if include_kl else None
+    inputs, target = batch
+    plan = inner.training_plan(count_rows((inputs,), {}) * samples, samples)
+    output = call(model, fold(inputs, samples), plan=plan)
+    targets = fold(target, samples)
+    log_prob = likelihood.log_prob(tensor_of(output), targets)
+    if likelihood_of == "mixture":
+        log_prob = torch.logsumexp(log_prob.reshape(samples, -1), 0) - math.log(samples)
+        targets = target
+    return Objective(-log_prob.sum() / likelihood.count(log_prob, targets), inner, scale)
+
+
+def _check(model: BayesianModel, samples: int, likelihood_of: str, include_kl: bool) -> None:
+    if isinstance(samples, bool) or samples < 1:
+        raise ConfigError(f"samples must be a whole number of at least 1, found {samples!r}")
+    if likelihood_of not in ("average", "mixture"):
+        raise ConfigError(f"likelihood_of is 'average' or 'mixture', found {likelihood_of!r}")
+    if include_kl and model.kl_attached:
+        raise ConfigError(
+            "an optimiser adds the KL gradients of this model already (lb.attach_kl), so the KL "
+            "would count twice: write lb.objective(..., include_kl=False)"
+        )
+
+
+def checked_num_data(num_data: int | None) -> int:
+    """The number of training data, or an error that says what it is for."""
+    if num_data is None or isinstance(num_data, bool) or not num_data > 0:
+        raise ConfigError(
+            "num_data must be the number of training data, a positive number: it divides the KL. "
+            f"Found {num_data!r}; write num_data=len(train_set)"
+        )
+    return num_data

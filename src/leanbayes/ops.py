@@ -1,0 +1,162 @@
+"""Arithmetic with drawn parameters: what a stock layer does, for every form of a draw.
+
+Letters: D draws, R rows a draw, I inputs, O outputs. Rows `[D * R, ...]` are draw-major.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from leanbayes.forms import Flipped, Form, Moments, PerDraw, Shared
+
+Convolve = Callable[[Tensor, Tensor, int], Tensor]  # (rows, weight, blocks of channels)
+
+
+def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
+    """`x W^T + b` with one drawn W and b a block of rows; x is [D * R, ..., I]."""
+    match weight:
+        case Shared(value):
+            return shifted(F.linear(x, value, _shared(bias)), bias, -1)
+        case PerDraw(value):
+            blocks = x.reshape(value.shape[0], -1, x.shape[-1])
+            y = torch.bmm(blocks, value.to(blocks.dtype).transpose(1, 2))
+            return added(y.reshape(*x.shape[:-1], value.shape[1]), bias, -1)
+        case Flipped(mean, delta, sign0, sign1):
+            noise = scaled(F.linear(scaled(x, sign1, -1), delta), sign0, -1)
+            return shifted(F.linear(x, mean, _shared(bias)) + noise, bias, -1)
+        case Moments(mean, variance):
+            return _local_linear(x, mean, variance, bias)
+
+
+def _local_linear(x: Tensor, mean: Tensor, variance: Tensor, bias: Form | None) -> Tensor:
+    """Draw the pre-activation itself: N(x mu^T + b, x^2 var^T + var_b), independent by row.
+
+    The exact law of one weight draw a row, at O(B O) random numbers (Kingma et al. 2015).
+    """
+    bias_mean, bias_variance = bias if isinstance(bias, Moments) else (None, None)
+    y = F.linear(x, mean, bias_mean if bias_mean is not None else _shared(bias))
+    spread = _standard_deviation(x, variance, bias_variance).to(y.dtype)
+    return shifted(torch.addcmul(y, spread, torch.randn_like(spread)), bias, -1)
+
+
+def _standard_deviation(x: Tensor, variance: Tensor, bias_variance: Tensor | None) -> Tensor:
+    # Squares of small scales underflow in half precision, so autocast stops here.
+    with torch.autocast(x.device.type, enabled=False):
+        square = at_least_float32(x).square()
+        shift = None if bias_variance is None else bias_variance.to(square.dtype)
+        moments = F.linear(square, variance.to(square.dtype), shift)
+    # The floor keeps the gradient of the root finite where a row is all zeros.
+    return moments.clamp_min(1e-30).sqrt()
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Upcast half precision, whose digits do not suffice for sums and squares of small scales."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def convolution(
+    x: Tensor, weight: Form, bias: Form | None, convolve: Convolve, transposed: bool = False
+) -> Tensor:
+    """A convolution (or its transpose) with one drawn kernel a block of rows; channels in dim 1."""
+    match weight:
+        case Shared(value):
+            y = convolve(x, value, 1)
+        case PerDraw(value):
+            y = _convolve_blocks(x, value, convolve)
+        case Flipped(mean, delta, sign0, sign1):
+            # A transposed kernel is laid out [I, O / groups, ...], a plain one [O, I / groups, ...].
+            before, after = (sign0, sign1) if transposed else (sign1, sign0)
+            noise = scaled(convolve(scaled(x, before, 1), delta, 1), after, 1)
+            y = convolve(x, mean, 1) + noise
+        case Moments():
+            raise TypeError("a convolution has no local form: its kernel is shared by positions")
+    return added(y, bias, 1)
+
+
+def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
+    """One kernel a draw: a single call with D times the channel groups, [R, D * C, ...]."""
+    draws = weight.shape[0]
+    folded = x.reshape(draws, -1, *x.shape[1:]).transpose(0, 1)
+    rows = folded.shape[0]
+    folded = folded.reshape(rows, draws * x.shape[1], *x.shape[2:])
+    y = convolve(folded, weight.reshape(-1, *weight.shape[2:]), draws)
+    y = y.reshape(rows, draws, -1, *y.shape[2:]).transpose(0, 1)
+    return y.reshape(draws * rows, *y.shape[2:])
+
+
+def affine(x: Tensor, weight: Form | None, bias: Form | None, channel_dim: int) -> Tensor:
+    """`x * weight + bias` along one channel dimension, by block of rows."""
+    w = None if weight is None else _spread(weight, x, channel_dim)
+    b = None if bias is None else _spread(bias, x, channel_dim)
+    if w is None:
+        return x if b is None else _blocks(x, b).add(b).reshape(x.shape)
+    blocks = _blocks(x, w)
+    y = blocks * w if b is None else torch.addcmul(b, blocks, w)
+    return y.reshape(x.shape)
+
+
+def embedding(ids: Tensor, weight: Form, lookup: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Look up drawn rows; equal ids within one draw share their noise."""
+    match weight:
+        case Shared(value):
+            return lookup(ids, value)
+        case PerDraw(value):
+            draws, size = value.shape[:2]
+            offset = torch.arange(draws, device=ids.device) * size
+            blocks = ids.reshape(draws, -1) + offset[:, None]
+            return F.embedding(blocks, value.flatten(0, 1)).reshape(*ids.shape, value.shape[-1])
+        case Flipped(mean, delta, sign0, sign1):
+            return lookup(ids, mean) + _flipped_rows(ids, delta, sign0, sign1)
+        case Moments():
+            raise TypeError("an embedding has no local form: equal ids share their noise")
+
+
+def _flipped_rows(ids: Tensor, delta: Tensor, sign0: Tensor | None, sign1: Tensor) -> Tensor:
+    draws = sign1.shape[0]
+    blocks = ids.reshape(draws, -1)
+    noise = F.embedding(blocks, delta) * sign1[:, None, :]
+    if sign0 is not None:
+        noise = noise * sign0.gather(1, blocks)[..., None]
+    return noise.reshape(*ids.shape, delta.shape[-1])
+
+
+def scaled(x: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
+    """Multiply the channels of each block of rows by its own factor, factor [D, C]."""
+    if factor is None:
+        return x
+    spread = _spread(PerDraw(factor), x, channel_dim)
+    return (_blocks(x, spread) * spread).reshape(x.shape)
+
+
+def added(x: Tensor, bias: Form | None, channel_dim: int) -> Tensor:
+    """Add a drawn bias along one channel dimension."""
+    return x if bias is None else affine(x, None, bias, channel_dim)
+
+
+def shifted(x: Tensor, bias: Form | None, channel_dim: int) -> Tensor:
+    """Add the bias unless the stock operation has added it already (one value, or integrated)."""
+    return added(x, bias, channel_dim) if isinstance(bias, PerDraw) else x
+
+
+def _shared(bias: Form | None) -> Tensor | None:
+    return bias.value if isinstance(bias, Shared) else None
+
+
+def _spread(form: Form, x: Tensor, channel_dim: int) -> Tensor:
+    """Reshape a channel vector so that it broadcasts against the blocks of x."""
+    if not isinstance(form, (Shared, PerDraw)):
+        raise TypeError(f"a channel vector cannot take the form {type(form).__name__}")
+    value = form.value.to(x.dtype)
+    if isinstance(form, Shared):
+        value = value.unsqueeze(0)
+    inner = x.dim() - 1 if channel_dim == -1 else channel_dim
+    after = x.dim() - inner - (value.dim() - 1)
+    return value.reshape(value.shape[0], *(1,) * inner, *value.shape[1:], *(1,) * after)
+
+
+def _blocks(x: Tensor, spread: Tensor) -> Tensor:
+    return x.reshape(spread.shape[0], -1, *x.shape[1:])

@@ -1,0 +1,157 @@
+"""How one forward pass is sampled, and the object that carries it to the layers.
+
+Rows are `[groups, R]`, draw-major, folded into dim 0: `x.reshape(groups, R, ...)`. Contiguous groups
+survive everything that splits rows further (windows, patches), which a row index would not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from leanbayes.errors import PlanError
+from leanbayes.noise import FreshNoise, NoiseSource
+
+Granularity = Literal["row", "batch"]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How one forward pass is sampled.
+
+    Attributes:
+        groups: Equal contiguous blocks of dim 0; each is one sample.
+        component: Mixture component of each group (or of each row), for methods with members.
+        mean: No noise: every slot at its location.
+        per_row: Row-granular slots draw once a row (training) instead of once a group.
+        noise: Where the numbers come from; None is the global generator.
+
+    Example:
+        >>> import leanbayes as lb
+        >>> lb.Plan(groups=4).groups
+        4
+    """
+
+    groups: int = 1
+    component: Tensor | None = None
+    mean: bool = False
+    per_row: bool = False
+    noise: NoiseSource | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.groups, bool) or self.groups < 1:
+            raise PlanError(f"groups must be a whole number of at least 1, found {self.groups!r}")
+
+    def check(self, rows: int) -> None:
+        """Raise unless `rows` can be cut into the plan's groups."""
+        if rows % self.groups != 0:
+            raise PlanError(
+                f"{rows} rows cannot be cut into {self.groups} equal groups. Rows are draw-major "
+                f"[groups, R]: repeat a batch of B rows as x.repeat(groups, 1, ...), or write "
+                f"Plan(groups=g) with a g that divides {rows}"
+            )
+        if self.component is not None and len(self.component) not in (self.groups, rows):
+            raise PlanError(
+                f"component has {len(self.component)} entries; expected one a group "
+                f"({self.groups}) or one a row ({rows})"
+            )
+
+
+MEAN = Plan(mean=True)
+FRESH = FreshNoise()
+
+
+class Drawn(NamedTuple):
+    """Raw noise of one tensor: values, and the sign pair of Flipout where it is used."""
+
+    values: Tensor
+    sign0: Tensor | None = None
+    sign1: Tensor | None = None
+
+
+@dataclass(eq=False)
+class Scope:
+    """The plan of the forward pass under way; one a model, shared by all of its hosts.
+
+    Only `BayesianModel` writes it, on entry; recomputation in backward (activation checkpointing)
+    therefore still sees the plan of its forward.
+
+    Attributes:
+        plan: How the pass is sampled.
+        rows: Size of dim 0 of the model's input.
+        shared: Noise of tensors that are used more than once in a pass, drawn on entry.
+        visited: Tensors drawn so far; None outside a pass.
+        trace: Where a list, hosts note every use of a slot in it (the liveness check).
+    """
+
+    plan: Plan = MEAN
+    rows: int = 0
+    shared: dict[str, Drawn] = field(default_factory=dict)
+    visited: set[str] | None = None
+    trace: list[tuple[torch.nn.Module, str]] | None = None
+
+    def draws(self, granularity: Granularity) -> int:
+        """How many draws a slot of this granularity takes in this pass."""
+        return self.rows if granularity == "row" and self.plan.per_row else self.plan.groups
+
+    @property
+    def source(self) -> NoiseSource:
+        """Where this pass takes its random numbers from."""
+        return FRESH if self.plan.noise is None else self.plan.noise
+
+    @property
+    def estimating(self) -> bool:
+        """True where an estimator may replace explicit draws: never in prediction."""
+        return self.plan.noise is None
+
+    def visit(self, key: str) -> None:
+        """Note that the slot `key` draws; two fresh draws in one pass would be a wrong law."""
+        if self.visited is None or self.plan.noise is not None or key in self.shared:
+            return
+        if key in self.visited:
+            raise PlanError(
+                f"the layer of '{key}' ran twice in one forward pass, and two independent draws "
+                "would be a wrong law. Convert with an example batch, bayesianize(net, method, "
+                "example=x): both calls then use one draw"
+            )
+        self.visited.add(key)
+
+
+def count_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Size of dim 0 of the first tensor among the inputs."""
+    if args and isinstance(args[0], Tensor) and args[0].dim() > 0:
+        return args[0].shape[0]
+    for leaf in pytree.tree_leaves((args, kwargs)):
+        if isinstance(leaf, Tensor) and leaf.dim() > 0:
+            return leaf.shape[0]
+    raise PlanError("no tensor with a batch dimension among the inputs; expected rows in dim 0")
+
+
+def fold(inputs: Any, times: int) -> Any:
+    """Repeat every row `times` times, draw-major (row t * B + b is example b of draw t).
+
+    The one layout helper of the library: any pytree of tensors; leaves without rows pass through.
+    """
+    if times == 1:
+        return inputs
+    return pytree.tree_map_only(
+        Tensor, lambda x: x.repeat(times, *(1,) * (x.dim() - 1)) if x.dim() else x, inputs
+    )
+
+
+def unfold(outputs: Any, times: int) -> Any:
+    """The inverse view: `[times * B, ...]` becomes `[times, B, ...]`."""
+    return pytree.tree_map_only(Tensor, lambda x: x.reshape(times, -1, *x.shape[1:]), outputs)
+
+
+def call(module: torch.nn.Module, inputs: Any, **kwargs: Any) -> Any:
+    """Call a module with a tensor, a tuple of arguments or a dict of keyword arguments."""
+    if isinstance(inputs, dict):
+        return module(**inputs, **kwargs)
+    if isinstance(inputs, (tuple, list)):
+        return module(*inputs, **kwargs)
+    return module(inputs, **kwargs)

@@ -1,0 +1,104 @@
+"""What every distribution over one tensor promises."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.forms import Ask, Form, PerDraw, Shared
+from leanbayes.noise import NoiseSource
+from leanbayes.plan import Drawn, Granularity, Scope
+
+Estimator = Literal["auto", "shared", "exemplar", "local", "flipout"]
+Editable = Callable[[Tensor], bool]  # may the optimiser at hand edit this parameter's gradient?
+
+
+class Posterior(nn.Module, ABC):
+    """A distribution over one parameter `base` of a layer.
+
+    A draw is a deterministic function of raw noise: `draw(base, noise)`. Noise can thus come from
+    the global generator, from a key, or from tensors made before a compiled graph.
+
+    Attributes:
+        key: Name of the tensor in the network; draws of prediction are keyed by it.
+        granularity: `row` draws once a row where the plan says so, `batch` once a group.
+        members: Mixture components; 0 where there is no index.
+        regularises_base: The KL (or cross-entropy) already acts on `base`: no weight decay on it.
+        owns_base: `base` is one of the posterior's own locations and trains at its learning rate.
+    """
+
+    key: str = ""
+    granularity: Granularity = "row"
+    members: int = 0
+    regularises_base: bool = True
+    owns_base: bool = False
+
+    @abstractmethod
+    def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
+        """Raw noise of `draws` draws, [draws, ...]."""
+
+    @abstractmethod
+    def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:
+        """Turn noise into values of the tensor, [draws, *base.shape]."""
+
+    @abstractmethod
+    def kl(self, base: Tensor) -> Tensor:
+        """KL(q || p), summed over the tensor: a scalar, or [members] terms."""
+
+    def mean(self, base: Tensor) -> Tensor:
+        """The location: what the mean network uses."""
+        return base
+
+    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
+        """The tensor as this pass uses it."""
+        if scope.plan.mean:
+            return Shared(self.mean(base))
+        scope.visit(self.key)
+        drawn = scope.shared.get(self.key)
+        return self.realise(base, drawn or self.drawn(base, scope, ask), scope)
+
+    def drawn(self, base: Tensor, scope: Scope, ask: Ask) -> Drawn:  # noqa: ARG002
+        """Raw noise for this pass."""
+        return Drawn(self.noise(base, scope.draws(self.granularity), scope.source))
+
+    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
+        """A form of the draws that `drawn` stands for."""
+        values = self.draw(base, drawn.values.to(base.dtype), scope.plan.component)
+        return Shared(values[0]) if values.shape[0] == 1 else PerDraw(values)
+
+    @classmethod
+    def add_kl_grads(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
+    ) -> None:
+        """Add `scale * dKL` to the gradients, by autograd; subclasses give closed forms."""
+        for posterior, base in sites:
+            targets = [p for p in (base, *posterior.parameters()) if editable(p)]
+            with torch.enable_grad():
+                total = posterior.kl(base).mean()
+            for target, grad in zip(
+                targets, torch.autograd.grad(total, targets, allow_unused=True), strict=True
+            ):
+                if grad is not None:
+                    gradient_of(target).add_(grad, alpha=scale)
+
+
+def gradient_of(parameter: Tensor) -> Tensor:
+    """The gradient of a parameter, made of zeros where the forward left none."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """The shard of this process where the tensor is distributed, else the tensor itself."""
+    to_local = getattr(tensor, "to_local", None)
+    return tensor if to_local is None else to_local()
+
+
+def total_elements(tensors: Iterable[Tensor]) -> int:
+    """Number of entries over all tensors."""
+    return sum(tensor.numel() for tensor in tensors)

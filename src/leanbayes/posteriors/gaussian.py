@@ -1,0 +1,191 @@
+"""A mean-field Gaussian over one tensor, its four estimators and its gradient edit."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.forms import Ask, Flipped, Form, Moments
+from leanbayes.noise import NoiseSource, signs
+from leanbayes.ops import at_least_float32
+from leanbayes.plan import Drawn, Scope
+from leanbayes.posteriors.base import Editable, Estimator, Posterior, gradient_of, local_part
+
+
+# exp(-60) vanishes against any weight, while its logarithm keeps KL and gradients finite.
+SMALLEST_STD = math.exp(-60.0)
+
+
+class Gaussian(Posterior):
+    """q(w) = N(base, exp(2 log_std)), prior N(0, prior_std^2); the layer's parameter is the mean.
+
+    `KL = sum(-log_std + ln prior_std + (exp(2 log_std) + base^2) / (2 prior_std^2) - 1/2)`.
+
+    Args:
+        base: The parameter; only its shape, type and device are read.
+        prior_std: Standard deviation of the prior.
+        init_log_std: Bounds of the uniform law from which `log_std` starts.
+        estimator: How a pass with several draws is computed; the law is the plan's.
+        fixed_row: A row without noise and without KL (the padding row of an embedding).
+    """
+
+    def __init__(
+        self,
+        base: Tensor,
+        *,
+        prior_std: float = 1.0,
+        init_log_std: tuple[float, float] = (-6.0, -5.0),
+        estimator: Estimator = "auto",
+        fixed_row: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.prior_std = prior_std
+        self.estimator = estimator
+        self.granularity = "batch" if estimator == "shared" else "row"
+        self.log_std = nn.Parameter(torch.empty_like(base).uniform_(*init_log_std))
+        self.random: nn.Parameter | None = None
+        if fixed_row is not None:
+            # A frozen parameter, not a buffer: it must shard along with log_std.
+            random = torch.ones_like(base[:, :1])
+            random[fixed_row] = 0
+            self.random = nn.Parameter(random, requires_grad=False)
+
+    def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
+        """Standard normal numbers, [draws, *base.shape]."""
+        return source.normal(self.key, draws, base.shape, base)
+
+    def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """`base + exp(log_std) * noise`."""
+        if self.random is not None:
+            noise = noise * self.random
+        return _Reparameterise.apply(base, self.log_std, noise)
+
+    def std(self) -> Tensor:
+        """Standard deviation of every entry, zero in the fixed row."""
+        std = self.log_std.exp()
+        return std if self.random is None else std * self.random
+
+    def set_std(self, std: float) -> None:
+        """Give every entry one standard deviation; 0 makes the draw equal to the mean."""
+        with torch.no_grad():
+            self.log_std.fill_(math.log(max(std, SMALLEST_STD)))
+
+    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
+        """Moments where rows and draws coincide, else what the noise stands for."""
+        if self._local(scope, ask):
+            scope.visit(self.key)
+            return Moments(base, self.std().square())
+        return super().form(base, scope, ask)
+
+    def _local(self, scope: Scope, ask: Ask) -> bool:
+        # A layer that runs twice must use one draw, which integrated-out noise cannot be.
+        return (
+            ask.local
+            and self.estimator in ("auto", "local")
+            and scope.estimating
+            and not scope.plan.mean
+            and self.key not in scope.shared
+        )
+
+    def drawn(self, base: Tensor, scope: Scope, ask: Ask) -> Drawn:
+        """Noise for every draw, or one noise tensor and a sign pair a draw (Flipout)."""
+        draws = scope.draws(self.granularity)
+        flip = self.estimator != "exemplar" and draws > 1 and scope.estimating
+        if not flip or ask.signs is None:
+            return Drawn(self.noise(base, draws, scope.source))
+        size0, size1 = ask.signs
+        sign0 = None if size0 is None else signs(draws, size0, base)
+        return Drawn(self.noise(base, 1, scope.source)[0], sign0, signs(draws, size1, base))
+
+    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
+        """Explicit draws, or mean, perturbation and signs."""
+        if drawn.sign1 is None:
+            return super().realise(base, drawn, scope)
+        delta = self.std() * drawn.values.to(base.dtype)
+        return Flipped(base, delta, drawn.sign0, drawn.sign1)
+
+    def kl(self, base: Tensor) -> Tensor:
+        """The closed form, a scalar, in float32 at least."""
+        log_std, mean = at_least_float32(self.log_std), at_least_float32(base)
+        terms = (2 * log_std).exp() + mean.square()
+        if self.random is not None:
+            random = at_least_float32(self.random)
+            terms, log_std = terms * random, log_std * random
+            entries = random.sum() * (log_std.numel() // random.numel())
+        else:
+            entries = torch.tensor(float(log_std.numel()), device=log_std.device)
+        constant = math.log(self.prior_std) - 0.5
+        quadratic = terms.sum() / (2 * self.prior_std**2)
+        return quadratic - log_std.sum() + constant * entries
+
+    @classmethod
+    def add_kl_grads(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
+    ) -> None:
+        """Closed form: `+ scale * base / prior_std^2` and `+ scale * (std^2 / prior_std^2 - 1)`.
+
+        BayesAdapter's eq. (5) with the sign of a minimiser: the paper prints the gradients of
+        -KL / n. A handful of kernels for the whole network.
+        """
+        by_prior: dict[float, list[tuple[Gaussian, Tensor]]] = defaultdict(list)
+        for posterior, base in sites:
+            assert isinstance(posterior, Gaussian)
+            by_prior[posterior.prior_std].append((posterior, base))
+        with torch.no_grad():
+            for prior_std, group in by_prior.items():
+                _edit_means(group, scale / prior_std**2, editable)
+                _edit_scales(group, scale, prior_std, editable)
+
+
+def _edit_means(group: list[tuple[Gaussian, Tensor]], scale: float, editable: Editable) -> None:
+    pairs = [(posterior.random, base) for posterior, base in group if editable(base)]
+    plain = [base for random, base in pairs if random is None]
+    if plain:
+        grads = [local_part(gradient_of(base)) for base in plain]
+        torch._foreach_add_(grads, [local_part(base).to(g) for base, g in zip(plain, grads, strict=True)], alpha=scale)
+    for random, base in pairs:
+        if random is not None:
+            gradient_of(base).add_(base * random, alpha=scale)
+
+
+def _edit_scales(
+    group: list[tuple[Gaussian, Tensor]], scale: float, prior_std: float, editable: Editable
+) -> None:
+    live = [posterior for posterior, _ in group if editable(posterior.log_std)]
+    if not live:
+        return
+    edits = torch._foreach_mul([local_part(p.log_std) for p in live], 2.0)
+    torch._foreach_exp_(edits)
+    torch._foreach_mul_(edits, scale / prior_std**2)
+    torch._foreach_sub_(edits, scale)
+    for posterior, edit in zip(live, edits, strict=True):
+        if posterior.random is not None:
+            edit.mul_(local_part(posterior.random))
+    torch._foreach_add_([local_part(gradient_of(p.log_std)) for p in live], edits)
+
+
+class _Reparameterise(torch.autograd.Function):
+    """w = mean + exp(log_std) * noise, without keeping the noise for backward.
+
+    d log_std = sum_d g_d * (w_d - mean): the drawn w is kept by the layer's product anyway, so one
+    tensor of D times the parameter's size is saved.
+    """
+
+    @staticmethod
+    def forward(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
+        return torch.addcmul(mean, log_std.exp(), noise)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        mean, value = ctx.saved_tensors
+        return grad.sum(0), ((value - mean) * grad).sum(0), None
+

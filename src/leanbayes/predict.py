@@ -1,0 +1,262 @@
+"""Posterior predictive by Monte Carlo: samples folded into the batch, chunked, summed as they come.
+
+One draw a sample, shared by all rows and keyed by (seed, tensor, sample). Memory does not grow with
+the number of samples unless they are asked for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from leanbayes.budget import bytes_per_row, first_rows, slices
+from leanbayes.errors import ConfigError
+from leanbayes.likelihood import Likelihood, Statistics, tensor_of
+from leanbayes.model import BayesianModel, unwrap
+from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource
+from leanbayes.plan import MEAN, Plan, call, count_rows, fold, unfold
+from leanbayes.prediction import Prediction
+from leanbayes.prefix import Run, check_same, sequential_run, trunk_run
+
+
+def predict(  # noqa: PLR0913
+    model: nn.Module,
+    inputs: Any,
+    *,
+    likelihood: Likelihood | None = None,
+    samples: int | None = None,
+    seed: int | None = None,
+    keep_samples: bool = False,
+    chunk: int | None = None,
+    memory: int = 2**30,
+    trunk: str | None = None,
+) -> Prediction:
+    """Average the predictions of `samples` draws and decompose their uncertainty.
+
+    Runs in `eval()` without gradients and restores every mode. A row's result does not depend on
+    its neighbours, on chunks or on batches.
+
+    Args:
+        model: A BayesianModel, or its DDP, FSDP2 or compiled wrapper.
+        inputs: A tensor, a tuple of arguments, a dict of keywords, or a loader of inputs or of
+            (inputs, targets), whose targets are left out.
+        likelihood: How outputs become probabilities; by default the one kept with the model.
+        samples: Draws an example; 20 by default, for ensembles of points their members.
+        seed: Key of the draws; without one it is taken from the global generator.
+        keep_samples: Keep every sample, [S, B, ...]: mixture intervals and densities need it.
+        chunk: Samples folded into one pass; by default what pays on the device within `memory`.
+        memory: Bytes that the activations of a pass may take.
+        trunk: Name of a submodule without random layers, to be run once for all samples.
+
+    Example:
+        >>> import leanbayes as lb, torch
+        >>> model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField())
+        >>> p = lb.predict(model, torch.randn(5, 4), likelihood=lb.Categorical(), seed=0)
+        >>> p.probs.shape, bool((p.epistemic >= -1e-9).all())
+        (torch.Size([5, 3]), True)
+    """
+    sampler = Sampler.of(model, likelihood, samples, seed)
+    limits = Limits(keep_samples, chunk, memory, trunk)
+    if chunk is not None and chunk < 1:
+        raise ConfigError(f"chunk must be at least 1, found {chunk!r}")
+    with predicting(sampler.inner):
+        parts = [
+            sampler.predict(piece, limits)
+            for batch in batches_of(inputs, sampler.inner)
+            for piece in sampler.pieces(batch, limits)
+        ]
+    if not parts:
+        raise ConfigError("nothing to predict: the loader gave no batch")
+    return type(parts[0]).cat(parts)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one call of `predict` may hold at once."""
+
+    keep_samples: bool
+    chunk: int | None
+    memory: int
+    trunk: str | None
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """One call of `predict`: the model, the likelihood, and which draws are averaged how."""
+
+    model: nn.Module
+    inner: BayesianModel
+    likelihood: Likelihood
+    weights: Tensor
+    seed: int
+
+    @staticmethod
+    def of(
+        model: nn.Module, likelihood: Likelihood | None, samples: int | None, seed: int | None
+    ) -> Sampler:
+        """Fill in the defaults."""
+        inner = unwrap(model)
+        chosen = likelihood or inner.likelihood
+        if not isinstance(chosen, Likelihood):
+            raise ConfigError(
+                "predict needs a likelihood to read the outputs: lb.predict(..., "
+                f"likelihood=lb.Categorical()); found {chosen!r}"
+            )
+        count = inner.method.default_samples if samples is None else samples
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ConfigError(f"samples must be a whole number of at least 1, found {samples!r}")
+        key = int(torch.randint(2**62, ()).item()) if seed is None else seed
+        return Sampler(model, inner, chosen, member_weights(count, inner.method.members), key)
+
+    def pieces(self, batch: Any, limits: Limits) -> Iterator[Any]:
+        """Cut a batch whose activations would not fit into the memory."""
+        rows = count_rows((batch,), {})
+        return slices(batch, rows, max(1, self._rows_per_pass(batch, rows, limits)))
+
+    def _rows_per_pass(self, batch: Any, rows: int, limits: Limits) -> int:
+        if self.inner.sequence_first:
+            return rows
+        few = min(rows, 2)
+
+        def run() -> None:
+            call(self.inner, first_rows(batch, rows, 0, few), plan=MEAN)
+
+        size = bytes_per_row(self.inner.net, few, run)
+        return limits.memory // (size * (limits.chunk or 1))
+
+    def predict(self, batch: Any, limits: Limits) -> Prediction:
+        """All samples of one batch, by weighted running sums."""
+        run = self._run(batch, limits)
+        sums: Statistics = {}
+        kept: list[Tensor] = []
+        for ids in self._chunks(batch, limits):
+            plan = self.inner.method.prediction_plan(ids, self._noise(ids))
+            output = unfold(tensor_of(run(plan, len(ids))), len(ids))
+            add_weighted(sums, self.likelihood.statistics(output), self._weights_of(ids))
+            if limits.keep_samples:
+                kept.append(self.likelihood.samples(output))
+        return self._prediction(sums, kept)
+
+    def _prediction(self, sums: Statistics, kept: list[Tensor]) -> Prediction:
+        device = next(iter(sums.values())).device
+        weights = self.weights.to(device)
+        samples = torch.cat(kept) if kept else None
+        if samples is not None and len(samples) < len(weights):
+            samples = samples.expand(len(weights), *samples.shape[1:])
+        return self.likelihood.prediction(sums, samples, weights)
+
+    def _weights_of(self, ids: range) -> Tensor:
+        if not self.inner.method.stochastic:  # one pass stands for all
+            return torch.ones(1, dtype=self.weights.dtype)
+        return self.weights[ids.start : ids.stop]
+
+    def _chunks(self, batch: Any, limits: Limits) -> Iterator[range]:
+        if not self.inner.method.stochastic:
+            yield range(1)
+            return
+        size = self._chunk(batch, limits)
+        for start in range(0, len(self.weights), size):
+            yield range(start, min(start + size, len(self.weights)))
+
+    def _chunk(self, batch: Any, limits: Limits) -> int:
+        if self.inner.sequence_first:
+            return 1
+        if limits.chunk is not None:
+            return limits.chunk
+        return 1 if batch is None else 1
+
+    def _noise(self, ids: Sequence[int]) -> NoiseSource:
+        keyed = KeyedNoise(self.seed, ids)
+        if not is_compiled(self.model):
+            return keyed
+        # A generator cannot be traced: draw before the graph is entered.
+        return FixedNoise(
+            {q.key: q.noise(base, len(ids), keyed) for _, _, q, base in self.inner.posteriors()}
+        )
+
+    def _run(self, batch: Any, limits: Limits) -> Run:
+        def full(plan: Plan, samples: int) -> Any:
+            # The wrapper only matters when it is compiled; DDP has nothing to do here.
+            target = self.model if is_compiled(self.model) else self.inner
+            return call(target, fold(batch, samples), plan=plan)
+
+        if limits.trunk is not None:
+            fast = trunk_run(self.inner, batch, limits.trunk)
+            plan = self.inner.method.prediction_plan(range(1), self._noise(range(1)))
+            check_same(tensor_of(fast(plan, 1)), tensor_of(full(plan, 1)), limits.trunk)
+            return fast
+        if is_compiled(self.model):
+            return full
+        return sequential_run(self.inner, batch) or full
+
+
+def member_weights(samples: int, members: int) -> Tensor:
+    """Weight of each draw: equal a member, then equal among the draws of a member.
+
+    Draw t uses member t mod members.
+    """
+    if members == 0 or samples % members == 0:
+        return torch.full((samples,), 1.0 / samples, dtype=torch.float64)
+    if samples < members:
+        warnings.warn(
+            f"{samples} samples of {members} members: only the first {samples} members predict; "
+            f"write samples={members} or a multiple",
+            stacklevel=4,
+        )
+    member = torch.arange(samples) % members
+    counts = torch.bincount(member).double()
+    return 1.0 / (len(counts) * counts[member])
+
+
+def add_weighted(sums: Statistics, values: Statistics, weights: Tensor) -> None:
+    """Add the weighted sum over samples [S, ...] of every statistic."""
+    for name, value in values.items():
+        part = torch.einsum("s,s...->...", weights.to(value.device, value.dtype), value)
+        sums[name] = sums[name] + part if name in sums else part
+
+
+def batches_of(inputs: Any, model: BayesianModel) -> Iterator[Any]:
+    """The inputs as batches on the model's device."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    single = isinstance(inputs, (Tensor, tuple, list, dict))
+    if not single and not isinstance(inputs, Iterable):
+        raise ConfigError(
+            f"predict takes a tensor, a tuple, a dict or a loader; found {type(inputs).__name__}"
+        )
+    for batch in [inputs] if single else (_without_target(item) for item in inputs):
+        yield pytree.tree_map_only(Tensor, lambda x: x.to(device), batch)
+
+
+def _without_target(item: Any) -> Any:
+    return item[0] if isinstance(item, (tuple, list)) else item
+
+
+@contextmanager
+def predicting(model: BayesianModel) -> Iterator[None]:
+    """Evaluation mode without gradients; every module's own mode comes back."""
+    modes = [(module, module.training) for module in model.modules()]
+    sharded = any(hasattr(p, "full_tensor") for p in model.parameters())
+    model.eval()
+    try:
+        with torch.no_grad() if sharded else torch.inference_mode():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """True where a torch.compile wrapper is anywhere around the model."""
+    inner: Any = model
+    while inner is not None and not isinstance(inner, BayesianModel):
+        if hasattr(inner, "_orig_mod"):
+            return True
+        inner = getattr(inner, "module", None)
+    return False

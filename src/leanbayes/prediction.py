@@ -1,0 +1,202 @@
+"""What `predict` returns: predictive means and decomposed uncertainty, one value an element.
+
+Shapes: S samples, B examples, C classes, T targets. Entropies are in nats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from leanbayes.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The common part: the samples, and how predictions of batches are joined.
+
+    Attributes:
+        samples: Per-sample outputs, [S, B, ...], where they were asked for, else None.
+        weights: Weight of each sample in every average, [S].
+    """
+
+    samples: Tensor | None
+    weights: Tensor
+
+    def __len__(self) -> int:
+        return int(self.total.shape[0])
+
+    @property
+    def total(self) -> Tensor:
+        """Total uncertainty: aleatoric + epistemic."""
+        raise NotImplementedError
+
+    @classmethod
+    def cat(cls, parts: Sequence[Self]) -> Self:
+        """Join the predictions of consecutive batches."""
+        names = [f.name for f in fields(cls) if f.name not in ("samples", "weights")]
+        joined: dict[str, Any] = {n: torch.cat([getattr(p, n) for p in parts]) for n in names}
+        kept = [p.samples for p in parts if p.samples is not None]
+        return replace(parts[0], samples=torch.cat(kept, 1) if kept else None, **joined)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move every tensor."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        moved = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in values.items()}
+        return type(self)(**moved)
+
+
+@dataclass(frozen=True)
+class Classification(Prediction):
+    """Class probabilities and their uncertainty.
+
+    Attributes:
+        probs: Mean of the samples' probabilities, [B, C, ...].
+        aleatoric: Mean entropy of the samples, [B, ...].
+    """
+
+    probs: Tensor
+    aleatoric: Tensor
+
+    @property
+    def label(self) -> Tensor:
+        """The most probable class, [B, ...]."""
+        return self.probs.argmax(1)
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of that class, [B, ...]."""
+        return self.probs.amax(1)
+
+    @property
+    def total(self) -> Tensor:
+        """Entropy of the mean probabilities, [B, ...]."""
+        return entropy(self.probs, 1)
+
+    @property
+    def epistemic(self) -> Tensor:
+        """Mutual information of label and weights: total - aleatoric, at most ln S."""
+        return self.total - self.aleatoric
+
+    def log_prob(self, target: Tensor) -> Tensor:
+        """Log predictive probability of labels [B, ...]: the log of the mean, by element."""
+        return self.probs.gather(1, target.unsqueeze(1)).squeeze(1).log()
+
+
+@dataclass(frozen=True)
+class BinaryClassification(Prediction):
+    """Probability of a positive label and its uncertainty.
+
+    Attributes:
+        probs: Mean of the samples' P(y = 1), [B, ...].
+        aleatoric: Mean entropy of the samples, [B, ...].
+    """
+
+    probs: Tensor
+    aleatoric: Tensor
+
+    @property
+    def label(self) -> Tensor:
+        """1 where P(y = 1) exceeds one half."""
+        return (self.probs > 0.5).long()
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of that label."""
+        return torch.maximum(self.probs, 1 - self.probs)
+
+    @property
+    def total(self) -> Tensor:
+        """Entropy of the mean probability."""
+        return entropy(torch.stack([self.probs, 1 - self.probs], -1), -1)
+
+    @property
+    def epistemic(self) -> Tensor:
+        """Mutual information of label and weights: total - aleatoric."""
+        return self.total - self.aleatoric
+
+    def log_prob(self, target: Tensor) -> Tensor:
+        """Log predictive probability of labels 0 or 1, by element."""
+        return torch.where(target > 0.5, self.probs, 1 - self.probs).log()
+
+
+@dataclass(frozen=True)
+class Regression(Prediction):
+    """Predictive mean and variances, in target units.
+
+    `samples` holds the mean and the noise variance of each sample, [S, B, T, 2].
+
+    Attributes:
+        mean: Mean of the samples' means, [B, T].
+        aleatoric: Mean noise variance, [B, T].
+        epistemic: Variance of the samples' means (divided by S), [B, T].
+    """
+
+    mean: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """Total variance: aleatoric + epistemic."""
+        return self.aleatoric + self.epistemic
+
+    @property
+    def std(self) -> Tensor:
+        """Root of the total variance."""
+        return self.total.sqrt()
+
+    def interval(self, q: float = 0.95) -> tuple[Tensor, Tensor]:
+        """Central interval of probability q: quantiles of the sample mixture.
+
+        Without `keep_samples=True` the mixture is not known, and this is mean +- z std, the
+        interval of a Gaussian with the same two moments.
+        """
+        if not 0 < q < 1:
+            raise ConfigError(f"q must lie between 0 and 1, found {q!r}")
+        lower, upper = (1 - q) / 2, (1 + q) / 2
+        if self.samples is None:
+            z = math.sqrt(2) * float(torch.erfinv(torch.tensor(q, dtype=torch.float64)))
+            return self.mean - z * self.std, self.mean + z * self.std
+        return self._quantile(lower), self._quantile(upper)
+
+    def log_prob(self, target: Tensor) -> Tensor:
+        """Log density of the sample mixture at targets [B, T], by element."""
+        means, noise = self._mixture()
+        target = target.reshape(self.mean.shape)
+        terms = -0.5 * ((target - means).square() / noise + noise.log() + math.log(2 * math.pi))
+        log_weights = self._spread(self.weights.log())
+        return torch.logsumexp(terms + log_weights, 0)
+
+    def _mixture(self) -> tuple[Tensor, Tensor]:
+        if self.samples is None:
+            raise ConfigError(
+                "the density of the sample mixture needs the samples: "
+                "lb.predict(..., keep_samples=True)"
+            )
+        return self.samples[..., 0], self.samples[..., 1]
+
+    def _spread(self, weights: Tensor) -> Tensor:
+        return weights.reshape(-1, *(1,) * self.mean.dim())
+
+    def _quantile(self, level: float, steps: int = 80) -> Tensor:
+        """Bisection on the distribution function of the mixture."""
+        means, noise = self._mixture()
+        std, weights = noise.sqrt(), self._spread(self.weights)
+        lower, upper = (means - 12 * std).amin(0), (means + 12 * std).amax(0)
+        for _ in range(steps):
+            middle = (lower + upper) / 2
+            below = (weights * torch.special.ndtr((middle - means) / std)).sum(0)
+            lower = torch.where(below < level, middle, lower)
+            upper = torch.where(below < level, upper, middle)
+        return (lower + upper) / 2
+
+
+def entropy(probs: Tensor, dim: int) -> Tensor:
+    """Entropy in nats; 0 log 0 is 0."""
+    return -torch.special.xlogy(probs, probs).sum(dim)

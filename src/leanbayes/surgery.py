@@ -1,0 +1,206 @@
+"""Find the layers of any module that can become hosts, make them hosts, and turn them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
+
+from leanbayes.errors import ConversionError
+from leanbayes.layers import HOSTS, Host, host_of
+from leanbayes.layers.base import joint_class, original_class
+from leanbayes.plan import Scope
+from leanbayes.posteriors.base import Posterior
+from leanbayes.report import Skipped
+from leanbayes.select import Site
+
+Slots = Mapping[str, dict[str, Posterior]]  # by layer name, then by tensor
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is in a network: layers that could be converted, and what could not."""
+
+    sites: tuple[Site, ...]
+    skipped: tuple[Skipped, ...]
+
+
+class Flag(NamedTuple):
+    """An attribute that conversion changed, and what it was."""
+
+    module: str
+    attribute: str
+    value: Any
+
+
+def survey(net: nn.Module) -> Survey:
+    """Walk over every module once, whatever number of names it has."""
+    sites: list[Site] = []
+    skipped: list[Skipped] = []
+    for name, module in net.named_modules():
+        if isinstance(module, Host) or type(module).__name__ == "BayesianModel":
+            raise ConversionError(
+                f"'{name or 'the network'}' is Bayesian already; converting twice would stack two "
+                "posteriors. Go back first: net = lb.collapse(model)"
+            )
+        host = host_of(type(module))
+        reason = _refusal(net, name, module, host)
+        if host is not None and reason is None:
+            sites.append(Site(name, module, host))
+        elif reason is not None:
+            skipped.append(Skipped(name, type(module).__name__, reason))
+    return Survey(tuple(sites), tuple(skipped))
+
+
+def _refusal(
+    net: nn.Module, name: str, module: nn.Module, host: type[Host] | None
+) -> str | None:
+    """Why a module with parameters of its own stays as it is; None if it does not or has none."""
+    own = [p for p in module._parameters.values() if p is not None]
+    if is_parametrized(module):
+        return "has parametrisations, which own its weight"
+    if host is None:
+        return "no host for this type: its parameters stay point estimates" if own else None
+    for rule in (_lazy, _overridden, _reserved, _bypassed):
+        reason = rule(net, name, module)
+        if reason is not None:
+            return reason
+    if not host.tensors(module):
+        return "its weight is no Parameter (weight_norm, pruning?)" if own else None
+    return host.refusal(module)
+
+
+def _lazy(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
+    lazy = any(is_lazy(p) for p in module._parameters.values())
+    return "not initialised: run one forward pass before converting" if lazy else None
+
+
+def _overridden(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
+    stock = next(cls for cls in type(module).__mro__ if cls in HOSTS)
+    for method in HOSTS[stock].overrides:
+        if getattr(type(module), method) is not getattr(stock, method):
+            return f"overrides {method} of {stock.__name__}, which a host would replace"
+        if method in module.__dict__:
+            return f"{method} was replaced on this instance"
+    return None
+
+
+def _reserved(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
+    taken = [word for word in ("slots", "scope") if hasattr(module, word)]
+    return f"has an attribute '{taken[0]}' of its own" if taken else None
+
+
+def _bypassed(net: nn.Module, name: str, module: nn.Module) -> str | None:
+    """`out_proj` of an attention layer that is no host: its weight is read, it never runs."""
+    parent_name, _, child = name.rpartition(".")
+    parent = net.get_submodule(parent_name) if name else None
+    if not isinstance(parent, nn.MultiheadAttention) or child != "out_proj":
+        return None
+    why = _overridden(net, parent_name, parent)
+    return None if why is None else "its attention layer never calls it and " + why
+
+
+def raw_parameters(sites: Sequence[Site]) -> Iterator[Skipped]:
+    """Parameters of a convertible layer that its host does not make random."""
+    for site in sites:
+        for name, p in site.layer._parameters.items():
+            if p is not None and name not in site.tensors:
+                full = f"{site.name}.{name}" if site.name else name
+                yield Skipped(full, "Parameter", f"{site.host.__name__} keeps it as it is")
+
+
+def mark_ends(sites: Sequence[Site], order: Sequence[str] | None) -> tuple[Site, ...]:
+    """Tell the first and the last layer, by the order in which they ran or are registered."""
+    names = list(order) if order else [site.name for site in sites]
+    if not names:
+        return tuple(sites)
+    ends = (names[0], names[-1])
+    return tuple(replace(s, first=s.name == ends[0], last=s.name == ends[1]) for s in sites)
+
+
+def order_of_calls(
+    net: nn.Module, sites: Sequence[Site], run: Callable[[nn.Module], Any]
+) -> list[str]:
+    """Names of the layers in the order in which they finish, the last call of each counting."""
+    calls: list[str] = []
+
+    def note(name: str) -> Callable[..., None]:
+        return lambda *_: calls.append(name)
+
+    handles = [site.layer.register_forward_hook(note(site.name)) for site in sites]
+    try:
+        run(net)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return calls
+
+
+def tie(sites: Sequence[Site], slots: Slots) -> None:
+    """Key every posterior by its tensor's first name; tied tensors share one posterior."""
+    by_parameter: dict[int, Posterior] = {}
+    for site in sites:
+        for slot, posterior in slots.get(site.name, {}).items():
+            tensor = site.layer._parameters.get(slot)
+            if tensor is not None:
+                posterior = by_parameter.setdefault(id(tensor), posterior)
+                slots[site.name][slot] = posterior
+            posterior.key = posterior.key or (f"{site.name}.{slot}" if site.name else slot)
+
+
+def convert(net: nn.Module, sites: Sequence[Site], slots: Slots, scope: Scope) -> list[Flag]:
+    """Change the classes in place. Everything that can fail has been done before."""
+    for site in sites:
+        if site.name in slots:
+            site.layer.__class__ = joint_class(site.host, type(site.layer))
+            site.layer.slots = nn.ModuleDict(slots[site.name])
+            site.layer.scope = scope
+    return switch_fast_paths_off(net)
+
+
+def switch_fast_paths_off(net: nn.Module) -> list[Flag]:
+    """Fused encoder kernels read the weights and would bypass every converted layer."""
+    flags = []
+    for name, module in net.named_modules():
+        if not any(isinstance(child, Host) for child in module.modules()):
+            continue
+        for kind, attribute, off in (
+            (nn.TransformerEncoderLayer, "activation_relu_or_gelu", 0),
+            (nn.TransformerEncoder, "use_nested_tensor", False),
+        ):
+            if isinstance(module, kind) and getattr(module, attribute, off) != off:
+                flags.append(Flag(name, attribute, getattr(module, attribute)))
+                setattr(module, attribute, off)
+    return flags
+
+
+def revert(net: nn.Module, flags: Sequence[Flag]) -> None:
+    """Turn every host back into its original class and restore the flags."""
+    for module in [m for m in net.modules() if isinstance(m, Host)]:
+        cls = original_class(module)
+        del module.slots, module.scope
+        module.__class__ = cls
+    for flag in flags:
+        setattr(net.get_submodule(flag.module), flag.attribute, flag.value)
+
+
+def hosts(net: nn.Module) -> Iterator[tuple[str, Host]]:
+    """Every host by its first name."""
+    for name, module in net.named_modules():
+        if isinstance(module, Host):
+            yield name, module
+
+
+def posteriors(net: nn.Module) -> Iterator[tuple[Host, str, Posterior, Tensor]]:
+    """Every posterior once, with a host, the slot and the tensor it stands for."""
+    seen: set[int] = set()
+    for _, host in hosts(net):
+        for slot in host.slots:
+            posterior = host.posterior(slot)
+            if id(posterior) not in seen:
+                seen.add(id(posterior))
+                yield host, slot, posterior, getattr(host, slot)
