@@ -1,8 +1,8 @@
 """leanbayes: calibrated, decomposed uncertainty for any PyTorch model.
 
-    model = lb.bayesianize(net, lb.MeanField(), example=x)
-    p = lb.predict(model, x, samples=20, likelihood=lb.Categorical())
-    p.probs, p.total, p.aleatoric, p.epistemic
+model = lb.bayesianize(net, lb.MeanField(), example=x)
+p = lb.predict(model, x, samples=20, likelihood=lb.Categorical())
+p.probs, p.total, p.aleatoric, p.epistemic
 """
 
 from leanbayes import metrics as metrics
@@ -35,5 +35,4 @@ from leanbayes.plan import Plan as Plan
 from leanbayes.predict import predict as predict
 from leanbayes.prediction import Prediction as Prediction
 from leanbayes.report import ConversionReport as ConversionReport
-
-__version__ = "0.1.0"
+from leanbayes.version import __version__ as __version__

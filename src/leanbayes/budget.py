@@ -17,9 +17,8 @@ def bytes_per_row(net: nn.Module, rows: int, run: Callable[[], Any]) -> int:
     largest = [1]
 
     def note(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        for leaf in pytree.tree_leaves(output):
-            if isinstance(leaf, Tensor):
-                largest.append(leaf.numel() * leaf.element_size())
+        tensors = [x for x in pytree.tree_leaves(output) if isinstance(x, Tensor)]
+        largest.extend(x.numel() * x.element_size() for x in tensors)
 
     leaves = [m for m in net.modules() if not any(True for _ in m.children())] or [net]
     handles = [leaf.register_forward_hook(note) for leaf in leaves]

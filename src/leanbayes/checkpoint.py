@@ -14,7 +14,7 @@ from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
-from leanbayes.convert import assemble, tensor_hash
+from leanbayes.convert import Draft, assemble, tensor_hash
 from leanbayes.errors import CheckpointError, ConfigError
 from leanbayes.likelihood import Likelihood, likelihood_from_json
 from leanbayes.methods.base import Method, method_named
@@ -23,6 +23,7 @@ from leanbayes.posteriors.base import Posterior
 from leanbayes.select import Site
 from leanbayes.storage import parse_json, read_directory, write_directory
 from leanbayes.surgery import Survey, hosts, mark_ends, survey
+from leanbayes.version import __version__
 
 TENSORS, DESCRIPTION = "model.safetensors", "leanbayes.json"
 FORMAT = 1
@@ -80,8 +81,8 @@ def load(net: nn.Module, path: str | Path) -> BayesianModel:
     method = saved.method()
     slots = {s.name: _slots(method, s, saved) for s in sites if s.name in saved.layers}
     state = _complete_state(net, slots, saved)
-    likelihood = saved.likelihood()
-    model = assemble(net, method, sites, slots, found.skipped, likelihood=likelihood)
+    draft = Draft(net, method, sites, slots, found.skipped, saved.likelihood())
+    model = assemble(draft)
     model.fingerprint = saved.fingerprint
     model.load_state_dict(state)
     names = dict(hosts(net))
@@ -102,7 +103,9 @@ class Saved:
         """Read and check a directory."""
         files = read_directory(path)
         if set(files) != {TENSORS, DESCRIPTION}:
-            raise CheckpointError(f"{path} holds {sorted(files)}; expected {TENSORS}, {DESCRIPTION}")
+            raise CheckpointError(
+                f"{path} holds {sorted(files)}; expected {TENSORS}, {DESCRIPTION}"
+            )
         description = parse_json(path / DESCRIPTION, files[DESCRIPTION])
         if description.get("format") != FORMAT:
             raise CheckpointError(
@@ -118,7 +121,8 @@ class Saved:
     @property
     def layers(self) -> dict[str, list[str]]:
         """Slots of every converted layer."""
-        return self._field("layers", dict)
+        layers: dict[str, list[str]] = self._field("layers", dict)
+        return layers
 
     @property
     def shared(self) -> list[tuple[str, str]]:
@@ -128,12 +132,14 @@ class Saved:
     @property
     def fingerprint(self) -> dict[str, str]:
         """Hashes of the network's tensors at conversion."""
-        return self._field("fingerprint", dict)
+        fingerprint: dict[str, str] = self._field("fingerprint", dict)
+        return fingerprint
 
     @property
     def aliases(self) -> dict[str, str]:
         """Names under which a stored tensor appears again."""
-        return self._field("aliases", dict)
+        aliases: dict[str, str] = self._field("aliases", dict)
+        return aliases
 
     def method(self) -> Method:
         """The method, by its name and fields."""
@@ -156,8 +162,6 @@ class Saved:
 
 
 def _describe(model: BayesianModel) -> dict[str, Any]:
-    from leanbayes import __version__
-
     names = {host: name for name, host in hosts(model.net)}
     kept = model.likelihood
     likelihood = None

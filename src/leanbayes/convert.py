@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes.errors import ConversionError
+from leanbayes.layers.base import Host, original_class
 from leanbayes.liveness import check_alive, tied_slots, untouched
 from leanbayes.methods.base import Method
-from leanbayes.model import BayesianModel, unwrap
+from leanbayes.model import BayesianModel, is_sequence_first, unwrap
 from leanbayes.plan import Scope, call
 from leanbayes.posteriors.base import Posterior
 from leanbayes.report import ConversionReport, Converted, Skipped
@@ -71,29 +73,32 @@ def bayesianize(
     slots = {s.name: filled for s in sites if method.select(s) and (filled := method.slots(s))}
     if method.converts and not slots:
         raise ConversionError(_nothing_converted(found, method))
-    return assemble(net, method, sites, slots, found.skipped, example=example, likelihood=likelihood)
+    return assemble(Draft(net, method, sites, slots, found.skipped, likelihood), example=example)
 
 
-def assemble(
-    net: nn.Module,
-    method: Method,
-    sites: Sequence[Site],
-    slots: dict[str, dict[str, Posterior]],
-    skipped: Sequence[Skipped],
-    *,
-    example: Any = None,
-    likelihood: nn.Module | None = None,
-) -> BayesianModel:
+@dataclass(frozen=True)
+class Draft:
+    """Everything that a conversion needs, before anything has been changed."""
+
+    net: nn.Module
+    method: Method
+    sites: Sequence[Site]
+    slots: dict[str, dict[str, Posterior]]
+    skipped: Sequence[Skipped]
+    likelihood: nn.Module | None = None
+
+
+def assemble(draft: Draft, example: Any = None) -> BayesianModel:
     """Put the posteriors into the layers; on any failure the network is as it was."""
-    fingerprint = fingerprint_of(net)
+    net, fingerprint = draft.net, fingerprint_of(draft.net)
     base = sum(p.numel() for p in net.parameters())
-    _host_attention_of(sites, slots)
-    tie(sites, slots)
+    _host_attention_of(draft)
+    tie(draft.sites, draft.slots)
     scope = Scope()
-    flags = convert(net, sites, slots, scope)
+    flags = convert(net, draft.sites, draft.slots, scope)
     try:
-        report = _report(net, method, sites, slots, (base, skipped, example is not None))
-        model = BayesianModel(net, method, scope, report, likelihood=likelihood)
+        report = _report(draft, base, has_example=example is not None)
+        model = BayesianModel(net, draft.method, scope, report, likelihood=draft.likelihood)
         model.flags, model.fingerprint = flags, fingerprint
         if example is not None:
             check_alive(model, example)
@@ -144,53 +149,53 @@ def _order(net: nn.Module, sites: Sequence[Site], example: Any) -> list[str] | N
         return order_of_calls(net, sites, run)
 
 
-def _host_attention_of(sites: Sequence[Site], slots: dict[str, dict[str, Posterior]]) -> None:
+def _host_attention_of(draft: Draft) -> None:
     """An attention layer must be a host, if an empty one, for its `out_proj` to run at all."""
-    for site in sites:
-        if site.host.kind == "attention" and f"{site.name}.out_proj".lstrip(".") in slots:
-            slots.setdefault(site.name, {})
+    for site in draft.sites:
+        if site.host.kind == "attention" and f"{site.name}.out_proj".lstrip(".") in draft.slots:
+            draft.slots.setdefault(site.name, {})
 
 
-def _report(
-    net: nn.Module,
-    method: Method,
-    sites: Sequence[Site],
-    slots: Mapping[str, Mapping[str, Posterior]],
-    context: tuple[int, Sequence[Skipped], bool],
-) -> ConversionReport:
-    base, skipped, has_example = context
+def _report(draft: Draft, base: int, *, has_example: bool) -> ConversionReport:
+    method, slots = draft.method, draft.slots
+    converted = tuple(_converted(draft))
     unselected = [
-        Skipped(site.name, type(site.layer).__name__, f"not selected by {method.name}")
-        for site in sites
+        Skipped(site.name, original_name(site.layer), f"not selected by {method.name}")
+        for site in draft.sites
         if not slots.get(site.name)
     ]
-    converted, seen = [], set[int]()
-    for site in sites:
-        if slots.get(site.name):
-            fresh = [p for p in slots[site.name].values() if id(p) not in seen]
-            seen.update(id(p) for p in fresh)
-            added = sum(p.numel() for posterior in fresh for p in posterior.parameters())
-            kind = site.host.stock.__name__
-            converted.append(Converted(site.name, kind, tuple(slots[site.name]), added))
-    raw = raw_parameters([s for s in sites if s.name in slots])
+    raw = raw_parameters([site for site in draft.sites if site.name in slots])
     return ConversionReport(
         method=method.name,
-        converted=tuple(converted),
-        skipped=(*skipped, *unselected, *raw) if method.converts else (),
+        converted=converted,
+        skipped=(*draft.skipped, *unselected, *raw) if method.converts else (),
         base=base,
-        added=sum(c.added for c in converted),
-        output=next((s.name for s in sites if s.last), None),
-        notes=tuple(_notes(net, has_example)),
+        added=sum(layer.added for layer in converted),
+        output=next((site.name for site in draft.sites if site.last), None),
+        notes=tuple(_notes(draft.net, has_example)),
     )
 
 
+def _converted(draft: Draft) -> Iterator[Converted]:
+    seen: set[int] = set()
+    for site in draft.sites:
+        filled = draft.slots.get(site.name)
+        if filled:
+            fresh = [p for p in filled.values() if id(p) not in seen]
+            seen.update(map(id, fresh))
+            added = sum(p.numel() for posterior in fresh for p in posterior.parameters())
+            yield Converted(site.name, original_name(site.layer), tuple(filled), added)
+
+
 def _notes(net: nn.Module, has_example: bool) -> Iterable[str]:
-    dropouts = [name for name, m in net.named_modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    dropouts = [
+        name for name, m in net.named_modules() if isinstance(m, nn.modules.dropout._DropoutNd)
+    ]
     if dropouts:
         yield f"the network's own dropout stays: {', '.join(dropouts[:4])}" + (
             f" and {len(dropouts) - 4} more" if len(dropouts) > 4 else ""
         )
-    if any(getattr(m, "batch_first", True) is False for _, m in hosts(net)):
+    if any(is_sequence_first(m) for m in net.modules()):
         yield "batch_first=False: one draw a batch in training, samples one after another"
     if not has_example:
         yield (
@@ -203,11 +208,19 @@ def _nothing_converted(found: Survey, method: Method) -> str:
     types = sorted({s.type for s in found.skipped}) or ["no module with parameters"]
     have = sorted({type(s.layer).__name__ for s in found.sites})
     if have:
-        return f"{method.name} selects none of the convertible layers ({', '.join(have)}): select={method.select}"
+        return (
+            f"{method.name} selects none of the convertible layers ({', '.join(have)}): "
+            f"select={method.select}"
+        )
     return (
-        f"no convertible layer in {', '.join(types)}. Hosts exist for Linear, Conv, norm, Embedding "
-        "and MultiheadAttention layers; add one for your type with lb.register_host"
+        f"no convertible layer in {', '.join(types)}. Hosts exist for Linear, Conv, norm, "
+        "Embedding and MultiheadAttention layers; add one for your type with lb.register_host"
     )
+
+
+def original_name(layer: nn.Module) -> str:
+    """Name of the class that a layer has, or had before conversion."""
+    return (original_class(layer) if isinstance(layer, Host) else type(layer)).__name__
 
 
 def fingerprint_of(net: nn.Module) -> dict[str, str]:

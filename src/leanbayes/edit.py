@@ -45,7 +45,7 @@ class KLEdit:
         self._hook.remove()
         self.attached = False
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_call: Any) -> None:
         _refuse_scaled(optimizer)
         scale = self.weight() / self.num_data
         managed = {id(p) for group in optimizer.param_groups for p in group["params"]}

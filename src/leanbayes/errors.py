@@ -1,4 +1,4 @@
-"""Every error that leanbayes raises on purpose: what was found, what was expected, what to write."""
+"""Errors that leanbayes raises on purpose: what was found, what was expected, what to write."""
 
 
 class LeanBayesError(Exception):

@@ -1,8 +1,8 @@
 """The four ways in which a drawn tensor reaches a layer.
 
-A posterior says *what* the draw is, a layer says *how* its arithmetic runs; a form is the hand-over
-between the two, so that neither needs to know the other. D is the number of draws, `shape` the shape
-of the parameter.
+A posterior says *what* the draw is, a layer says *how* its arithmetic runs; a form is the
+hand-over between the two, so that neither needs to know the other. D is the number of draws,
+`shape` the shape of the parameter.
 """
 
 from __future__ import annotations

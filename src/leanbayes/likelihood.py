@@ -179,7 +179,9 @@ def tensor_of(output: Any) -> Tensor:
     """The tensor in a network's output: itself, or the `logits` of a richer object."""
     if isinstance(output, Tensor):
         return output
-    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    logits = (
+        output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    )
     if isinstance(logits, Tensor):
         return logits
     raise ConfigError(

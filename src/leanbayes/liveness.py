@@ -8,7 +8,7 @@ output must depend on every new parameter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,7 +84,9 @@ def _raise_disconnected(model: BayesianModel, output: Any) -> None:
     if not leaves:
         raise ConversionError("the output of the example has no gradient: does it return tensors?")
     total = torch.stack([leaf.double().sum() for leaf in leaves]).sum()
-    grads = torch.autograd.grad(total, [p for _, p in named], allow_unused=True)
+    grads: Sequence[Tensor | None] = torch.autograd.grad(
+        total, [p for _, p in named], allow_unused=True
+    )
     dead = sorted({key for (key, _), g in zip(named, grads, strict=True) if g is None})
     _raise_keys(dead, "runs, but the output does not depend on it")
 

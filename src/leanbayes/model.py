@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes.errors import PlanError
 from leanbayes.layers.base import Host
-from leanbayes.noise import NoiseSource
+from leanbayes.methods.base import Method
 from leanbayes.plan import MEAN, Plan, Scope, count_rows
 from leanbayes.posteriors.base import Posterior
 from leanbayes.report import ConversionReport
 from leanbayes.surgery import Flag, posteriors
-
-
-class MethodLike(Protocol):
-    """What a model needs of its method."""
-
-    name: str
-    kl_kind: str
-
-    @property
-    def members(self) -> int: ...  # noqa: D102
-
-    @property
-    def stochastic(self) -> bool: ...  # noqa: D102
-
-    default_samples: int
-
-    def training_plan(self, rows: int, samples: int = 1) -> Plan: ...  # noqa: D102
-    def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan: ...  # noqa: D102
-    def reduce_kl(self, terms: Tensor) -> Tensor: ...  # noqa: D102
-    def to_json(self) -> dict[str, Any]: ...  # noqa: D102
 
 
 class BayesianModel(nn.Module):
@@ -61,7 +41,7 @@ class BayesianModel(nn.Module):
     def __init__(
         self,
         net: nn.Module,
-        method: MethodLike,
+        method: Method,
         scope: Scope,
         report: ConversionReport,
         *,
@@ -78,7 +58,7 @@ class BayesianModel(nn.Module):
         self.shared: list[tuple[Host, str]] = []
         self._edits: list[weakref.ref[Any]] = []
         # True where a host keeps time, not rows, in dim 0: one pass then holds one draw.
-        self.sequence_first = any(m.batch_first is False for m in net.modules() if _ordered(m))
+        self.sequence_first = any(is_sequence_first(m) for m in net.modules())
         self.training = net.training
 
     def forward(self, *args: Any, plan: Plan | None = None, **kwargs: Any) -> Any:
@@ -184,8 +164,9 @@ def unwrap(model: nn.Module) -> BayesianModel:
     return inner
 
 
-def _ordered(module: nn.Module) -> bool:
-    return isinstance(module, Host) and hasattr(module, "batch_first")
+def is_sequence_first(module: nn.Module) -> bool:
+    """True for a host that keeps time in dim 0."""
+    return isinstance(module, Host) and getattr(module, "batch_first", True) is False
 
 
 def _device(net: nn.Module) -> torch.device:

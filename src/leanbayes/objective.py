@@ -39,7 +39,7 @@ class Objective:
         return f"Objective(loss={self.loss.item():.6g}, nll={self.nll.item():.6g})"
 
 
-def objective(
+def objective(  # noqa: PLR0913
     model: nn.Module,
     batch: tuple[Any, Tensor],
     likelihood: Likelihood,

@@ -68,7 +68,7 @@ def convolution(
         case PerDraw(value):
             y = _convolve_blocks(x, value, convolve)
         case Flipped(mean, delta, sign0, sign1):
-            # A transposed kernel is laid out [I, O / groups, ...], a plain one [O, I / groups, ...].
+            # A transposed kernel is laid out [I, O / groups, ...], a plain one the other way.
             before, after = (sign0, sign1) if transposed else (sign1, sign0)
             noise = scaled(convolve(scaled(x, before, 1), delta, 1), after, 1)
             y = convolve(x, mean, 1) + noise

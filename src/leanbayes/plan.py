@@ -1,7 +1,7 @@
 """How one forward pass is sampled, and the object that carries it to the layers.
 
-Rows are `[groups, R]`, draw-major, folded into dim 0: `x.reshape(groups, R, ...)`. Contiguous groups
-survive everything that splits rows further (windows, patches), which a row index would not.
+Rows are `[groups, R]`, draw-major, folded into dim 0: `x.reshape(groups, R, ...)`. Contiguous
+groups survive everything that splits rows further (windows, patches), which a row index would not.
 """
 
 from __future__ import annotations

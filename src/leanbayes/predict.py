@@ -103,14 +103,14 @@ class Sampler:
     ) -> Sampler:
         """Fill in the defaults."""
         inner = unwrap(model)
-        chosen = likelihood or inner.likelihood
+        chosen = inner.likelihood if likelihood is None else likelihood
         if not isinstance(chosen, Likelihood):
             raise ConfigError(
                 "predict needs a likelihood to read the outputs: lb.predict(..., "
                 f"likelihood=lb.Categorical()); found {chosen!r}"
             )
         count = inner.method.default_samples if samples is None else samples
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        if count < 1 or count != int(count):
             raise ConfigError(f"samples must be a whole number of at least 1, found {samples!r}")
         key = int(torch.randint(2**62, ()).item()) if seed is None else seed
         return Sampler(model, inner, chosen, member_weights(count, inner.method.members), key)
@@ -136,7 +136,7 @@ class Sampler:
         run = self._run(batch, limits)
         sums: Statistics = {}
         kept: list[Tensor] = []
-        for ids in self._chunks(batch, limits):
+        for ids in self._chunks(limits):
             plan = self.inner.method.prediction_plan(ids, self._noise(ids))
             output = unfold(tensor_of(run(plan, len(ids))), len(ids))
             add_weighted(sums, self.likelihood.statistics(output), self._weights_of(ids))
@@ -157,20 +157,20 @@ class Sampler:
             return torch.ones(1, dtype=self.weights.dtype)
         return self.weights[ids.start : ids.stop]
 
-    def _chunks(self, batch: Any, limits: Limits) -> Iterator[range]:
+    def _chunks(self, limits: Limits) -> Iterator[range]:
         if not self.inner.method.stochastic:
             yield range(1)
             return
-        size = self._chunk(batch, limits)
+        size = self._chunk(limits)
         for start in range(0, len(self.weights), size):
             yield range(start, min(start + size, len(self.weights)))
 
-    def _chunk(self, batch: Any, limits: Limits) -> int:
+    def _chunk(self, limits: Limits) -> int:
         if self.inner.sequence_first:
             return 1
         if limits.chunk is not None:
             return limits.chunk
-        return 1 if batch is None else 1
+        return 1
 
     def _noise(self, ids: Sequence[int]) -> NoiseSource:
         keyed = KeyedNoise(self.seed, ids)

@@ -191,7 +191,7 @@ class Regression(Prediction):
         lower, upper = (means - 12 * std).amin(0), (means + 12 * std).amax(0)
         for _ in range(steps):
             middle = (lower + upper) / 2
-            below = (weights * torch.special.ndtr((middle - means) / std)).sum(0)
+            below: Tensor = (weights * torch.special.ndtr((middle - means) / std)).sum(0)
             lower = torch.where(below < level, middle, lower)
             upper = torch.where(below < level, upper, middle)
         return (lower + upper) / 2
@@ -199,4 +199,4 @@ class Regression(Prediction):
 
 def entropy(probs: Tensor, dim: int) -> Tensor:
     """Entropy in nats; 0 log 0 is 0."""
-    return -torch.special.xlogy(probs, probs).sum(dim)
+    return -torch.xlogy(probs, probs).sum(dim)

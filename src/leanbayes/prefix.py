@@ -1,7 +1,7 @@
 """Run the deterministic beginning of a network once for all samples.
 
-Only where that is exact: the leading children of a `Sequential`, or a submodule that the user names.
-Expanding rows inside a foreign forward would break residual connections.
+Only where that is exact: the leading children of a `Sequential`, or a submodule that the user
+names. Expanding rows inside a foreign forward would break residual connections.
 """
 
 from __future__ import annotations
@@ -72,9 +72,13 @@ def _trunk(model: BayesianModel, trunk: str) -> nn.Module:
         module = model.net.get_submodule(trunk)
     except AttributeError as error:
         names = [name for name, _ in model.net.named_children()]
-        raise ConfigError(f"the network has no submodule '{trunk}'; its children: {names}") from error
+        raise ConfigError(
+            f"the network has no submodule '{trunk}'; its children: {names}"
+        ) from error
     if _is_random(module):
-        raise ConfigError(f"'{trunk}' holds random layers, so it cannot be run once for all samples")
+        raise ConfigError(
+            f"'{trunk}' holds random layers, so it cannot be run once for all samples"
+        )
     return module
 
 
@@ -93,7 +97,7 @@ def _features(model: BayesianModel, inputs: Any, module: nn.Module, trunk: str) 
 @contextmanager
 def _answering(module: nn.Module, output: Any) -> Iterator[None]:
     """Let a module answer with a given output."""
-    module.forward = lambda *_, **__: output  # type: ignore[method-assign]
+    module.forward = lambda *_, **__: output
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -56,16 +57,24 @@ class ConversionReport:
             f"{self.method}: {len(self.converted)} layers converted, {len(self.skipped)} left; "
             f"{self.base:,} parameters + {self.added:,} ({self.overhead:.1%})"
         ]
-        rows = [(c.name or "(root)", c.type, ", ".join(c.slots), f"+{c.added:,}") for c in self.converted]
+        rows = [
+            (c.name or "(root)", c.type, ", ".join(c.slots), f"+{c.added:,}")
+            for c in self.converted
+        ]
         lines += _table(("converted layer", "type", "slots", "parameters"), rows)
         left = [(s.name or "(root)", s.type, s.reason) for s in self.skipped]
         lines += _table(("left as it is", "type", "reason"), left)
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     if not rows:
         return []
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     text = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in [head, *rows]]
-    return ["", text[0].rstrip(), "-" * len(text[0].rstrip()), *(line.rstrip() for line in text[1:])]
+    return [
+        "",
+        text[0].rstrip(),
+        "-" * len(text[0].rstrip()),
+        *(line.rstrip() for line in text[1:]),
+    ]

@@ -1,7 +1,7 @@
 """Which layers a method acts on: small predicates that combine with `|`, `&` and `~`.
 
-    lb.select.norms | lb.select.output
-    lb.select.by_name("layer4.*") & ~lb.select.by_type("BatchNorm2d")
+lb.select.norms | lb.select.output
+lb.select.by_name("layer4.*") & ~lb.select.by_type("BatchNorm2d")
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Selector:
 
     def __call__(self, site: Site) -> bool:
         """True where the layer is selected."""
-        return _RULES[self.op](site, self.args)
+        return bool(_RULES[self.op](site, self.args))
 
     def __or__(self, other: Selector) -> Selector:
         return Selector("or", (self, other))
@@ -82,7 +82,7 @@ class Selector:
         return {"op": self.op, "args": args}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Selector:
+    def from_json(data: Any) -> Selector:
         """The inverse of `to_json`."""
         if not isinstance(data, Mapping) or data.get("op") not in _RULES:
             raise ConfigError(f"not a selector: {data!r}; expected an op among {sorted(_RULES)}")
@@ -95,9 +95,7 @@ def _is_type(site: Site, names: tuple[Any, ...]) -> bool:
 
 
 def _is_named(site: Site, patterns: tuple[Any, ...]) -> bool:
-    return any(
-        fnmatch.fnmatchcase(site.name, p) or site.name.endswith(f".{p}") for p in patterns
-    )
+    return any(fnmatch.fnmatchcase(site.name, p) or site.name.endswith(f".{p}") for p in patterns)
 
 
 _RULES: Mapping[str, Any] = {

@@ -56,9 +56,7 @@ def survey(net: nn.Module) -> Survey:
     return Survey(tuple(sites), tuple(skipped))
 
 
-def _refusal(
-    net: nn.Module, name: str, module: nn.Module, host: type[Host] | None
-) -> str | None:
+def _refusal(net: nn.Module, name: str, module: nn.Module, host: type[Host] | None) -> str | None:
     """Why a module with parameters of its own stays as it is; None if it does not or has none."""
     own = [p for p in module._parameters.values() if p is not None]
     if is_parametrized(module):
@@ -75,7 +73,7 @@ def _refusal(
 
 
 def _lazy(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
-    lazy = any(is_lazy(p) for p in module._parameters.values())
+    lazy = any(p is not None and is_lazy(p) for p in module._parameters.values())
     return "not initialised: run one forward pass before converting" if lazy else None
 
 
@@ -94,7 +92,7 @@ def _reserved(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
     return f"has an attribute '{taken[0]}' of its own" if taken else None
 
 
-def _bypassed(net: nn.Module, name: str, module: nn.Module) -> str | None:
+def _bypassed(net: nn.Module, name: str, _module: nn.Module) -> str | None:
     """`out_proj` of an attention layer that is no host: its weight is read, it never runs."""
     parent_name, _, child = name.rpartition(".")
     parent = net.get_submodule(parent_name) if name else None
@@ -158,7 +156,7 @@ def convert(net: nn.Module, sites: Sequence[Site], slots: Slots, scope: Scope) -
         if site.name in slots:
             site.layer.__class__ = joint_class(site.host, type(site.layer))
             site.layer.slots = nn.ModuleDict(slots[site.name])
-            site.layer.scope = scope
+            site.layer.__dict__["scope"] = scope
     return switch_fast_paths_off(net)
 
 
@@ -181,9 +179,9 @@ def switch_fast_paths_off(net: nn.Module) -> list[Flag]:
 def revert(net: nn.Module, flags: Sequence[Flag]) -> None:
     """Turn every host back into its original class and restore the flags."""
     for module in [m for m in net.modules() if isinstance(m, Host)]:
-        cls = original_class(module)
+        plain = original_class(module)
         del module.slots, module.scope
-        module.__class__ = cls
+        object.__setattr__(module, "__class__", plain)
     for flag in flags:
         setattr(net.get_submodule(flag.module), flag.attribute, flag.value)
 

@@ -47,7 +47,7 @@ class BayesianMultiheadAttention(Host, nn.MultiheadAttention):
         shape: torch.Size = getattr(self, slot).shape
         return Ask(signs=(shape[0], shape[1]))
 
-    def forward(
+    def forward(  # noqa: PLR0913
         self,
         query: Tensor,
         key: Tensor,
@@ -136,7 +136,9 @@ class BayesianMultiheadAttention(Host, nn.MultiheadAttention):
     def _attend(
         self, heads: Heads, mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        query, key, value = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in heads)
+        query, key, value = (
+            x.reshape(*x.shape[:2], self.num_heads, -1).transpose(1, 2) for x in heads
+        )
         dropout = self.dropout if self.training else 0.0
         if not need_weights:
             y = F.scaled_dot_product_attention(query, key, value, mask, dropout)
@@ -165,6 +167,8 @@ def _rows(form: Form, part: slice) -> Form:
         case PerDraw(value):
             return PerDraw(value[:, part])
         case Flipped(mean, delta, sign0, sign1):
-            return Flipped(mean[part], delta[part], None if sign0 is None else sign0[:, part], sign1)
+            return Flipped(
+                mean[part], delta[part], None if sign0 is None else sign0[:, part], sign1
+            )
         case _:
             raise TypeError(f"rows of {type(form).__name__} are not defined")

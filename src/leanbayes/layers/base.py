@@ -1,8 +1,8 @@
 """A host: a stock layer that can hold posteriors in slots.
 
-A layer becomes a host by changing its class in place (`layer.__class__ = BayesianLinear`). The module
-object, its Parameters, its hooks, its names and every reference to it stay what they were; turning
-back is the same assignment.
+A layer becomes a host by changing its class in place (`layer.__class__ = BayesianLinear`). The
+module object, its Parameters, its hooks, its names and every reference to it stay what they were;
+turning back is the same assignment.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Host(nn.Module):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle and copy by the two classes: the joint class of a subclass has no import path."""
         host, layer = type(self).__dict__.get("origin", (type(self), None))
-        return _blank, (host, layer), self.__getstate__()
+        return _blank, (host, layer), self.__dict__.copy()
 
 
 def joint_class(host: type[Host], layer: type[nn.Module]) -> type[nn.Module]:

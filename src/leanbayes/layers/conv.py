@@ -94,9 +94,10 @@ class _TransposedConvolution(ConvolutionHost, _ConvTransposeNd):
         return ops.convolution(x, weight, self.form("bias"), transposed, transposed=True)
 
     def _extra_padding(self, x: Tensor, output_size: list[int] | None) -> list[int]:
-        settings: Any = (self.stride, self.padding, self.kernel_size)
-        dims = x.dim() - 2
-        return self._output_padding(x, output_size, *settings, dims, self.dilation)  # type: ignore[arg-type]
+        output_padding: Any = self._output_padding
+        settings = (self.stride, self.padding, self.kernel_size, x.dim() - 2, self.dilation)
+        extra: list[int] = output_padding(x, output_size, *settings)
+        return extra
 
 
 class BayesianConvTranspose1d(_TransposedConvolution, nn.ConvTranspose1d):

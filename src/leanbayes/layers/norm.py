@@ -23,11 +23,11 @@ class _BatchNormHost(Host, _BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer to rows [D * R, C, ...]."""
-        self._check_input_dim(input)
+        self._check_input_dim(input)  # type: ignore[no-untyped-call]
         weight, bias = self.form("weight"), self.form("bias")
         factor = self._average_factor()
-        if isinstance(weight, Shared) and isinstance(bias, Shared):
-            return self._normalise(input, weight.value, bias.value, factor)
+        if _one_value(weight) and _one_value(bias):
+            return self._normalise(input, _value(weight), _value(bias), factor)
         return ops.affine(self._normalise(input, None, None, factor), weight, bias, 1)
 
     def _average_factor(self) -> float:
@@ -81,7 +81,7 @@ class BayesianSyncBatchNorm(_BatchNormHost, nn.SyncBatchNorm):
         group = self.process_group or torch.distributed.group.WORLD
         world = torch.distributed.get_world_size(group)
         synchronised = torch.nn.modules._functions.SyncBatchNorm
-        y: Tensor = synchronised.apply(
+        y: Tensor = synchronised.apply(  # type: ignore[no-untyped-call]
             x, weight, bias, self.running_mean, self.running_var, self.eps, factor, group, world
         )
         return y

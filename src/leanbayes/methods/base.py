@@ -45,7 +45,7 @@ class Method(ABC):
     def __init_subclass__(cls, *, name: str = "", **kwargs: Any) -> None:
         """Register the subclass under its name."""
         super().__init_subclass__(**kwargs)
-        for other in _subclasses(Method):
+        for other in _subclasses(Method):  # type: ignore[type-abstract]
             if name and other.name == name and other.__qualname__ != cls.__qualname__:
                 raise ConfigError(f"the name '{name}' is taken by {other.__qualname__}")
         cls.name = name
@@ -136,7 +136,7 @@ def methods() -> dict[str, type[Method]]:
     """
     for entry in entry_points(group="leanbayes.methods"):
         entry.load()
-    return {cls.name: cls for cls in _subclasses(Method) if cls.name}
+    return {cls.name: cls for cls in _subclasses(Method) if cls.name}  # type: ignore[type-abstract]
 
 
 def method_named(name: str) -> type[Method]:

@@ -16,7 +16,6 @@ from leanbayes.ops import at_least_float32
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import Editable, Estimator, Posterior, gradient_of, local_part
 
-
 # exp(-60) vanishes against any weight, while its logarithm keeps KL and gradients finite.
 SMALLEST_STD = math.exp(-60.0)
 
@@ -63,7 +62,8 @@ class Gaussian(Posterior):
         """`base + exp(log_std) * noise`."""
         if self.random is not None:
             noise = noise * self.random
-        return _Reparameterise.apply(base, self.log_std, noise)
+        value: Tensor = _Reparameterise.apply(base, self.log_std, noise)  # type: ignore[no-untyped-call]
+        return value
 
     def std(self) -> Tensor:
         """Standard deviation of every entry, zero in the fixed row."""
@@ -116,12 +116,9 @@ class Gaussian(Posterior):
         if self.random is not None:
             random = at_least_float32(self.random)
             terms, log_std = terms * random, log_std * random
-            entries = random.sum() * (log_std.numel() // random.numel())
-        else:
-            entries = torch.tensor(float(log_std.numel()), device=log_std.device)
-        constant = math.log(self.prior_std) - 0.5
-        quadratic = terms.sum() / (2 * self.prior_std**2)
-        return quadratic - log_std.sum() + constant * entries
+        entries = log_std.numel() - (0 if self.random is None else log_std[0].numel())
+        constant = entries * (math.log(self.prior_std) - 0.5)
+        return terms.sum() / (2 * self.prior_std**2) - log_std.sum() + constant
 
     @classmethod
     def add_kl_grads(
@@ -147,7 +144,11 @@ def _edit_means(group: list[tuple[Gaussian, Tensor]], scale: float, editable: Ed
     plain = [base for random, base in pairs if random is None]
     if plain:
         grads = [local_part(gradient_of(base)) for base in plain]
-        torch._foreach_add_(grads, [local_part(base).to(g) for base, g in zip(plain, grads, strict=True)], alpha=scale)
+        torch._foreach_add_(
+            grads,
+            [local_part(base).to(g) for base, g in zip(plain, grads, strict=True)],
+            alpha=scale,
+        )
     for random, base in pairs:
         if random is not None:
             gradient_of(base).add_(base * random, alpha=scale)
@@ -188,4 +189,3 @@ class _Reparameterise(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         mean, value = ctx.saved_tensors
         return grad.sum(0), ((value - mean) * grad).sum(0), None
-
