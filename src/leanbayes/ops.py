@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from leanbayes.errors import PlanError
 from leanbayes.forms import Flipped, Form, Moments, PerDraw, Shared
 
 Convolve = Callable[[Tensor, Tensor, int], Tensor]  # (rows, weight, blocks of channels)
@@ -22,8 +23,8 @@ def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
         case Shared(value):
             return shifted(F.linear(x, value, _shared(bias)), bias, -1)
         case PerDraw(value):
-            blocks = x.reshape(value.shape[0], -1, x.shape[-1])
-            y = torch.bmm(blocks, value.to(blocks.dtype).transpose(1, 2))
+            rows = blocks(x, value.shape[0]).reshape(value.shape[0], -1, x.shape[-1])
+            y = torch.bmm(rows, value.to(x.dtype).transpose(1, 2))
             return added(y.reshape(*x.shape[:-1], value.shape[1]), bias, -1)
         case Flipped(mean, delta, sign0, sign1):
             noise = scaled(F.linear(scaled(x, sign1, -1), delta), sign0, -1)
@@ -80,7 +81,7 @@ def convolution(
 def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
     """One kernel a draw: a single call with D times the channel groups, [R, D * C, ...]."""
     draws = weight.shape[0]
-    folded = x.reshape(draws, -1, *x.shape[1:]).transpose(0, 1)
+    folded = blocks(x, draws).transpose(0, 1)
     rows = folded.shape[0]
     folded = folded.reshape(rows, draws * x.shape[1], *x.shape[2:])
     y = convolve(folded, weight.reshape(-1, *weight.shape[2:]), draws)
@@ -92,11 +93,10 @@ def affine(x: Tensor, weight: Form | None, bias: Form | None, channel_dim: int) 
     """`x * weight + bias` along one channel dimension, by block of rows."""
     w = None if weight is None else _spread(weight, x, channel_dim)
     b = None if bias is None else _spread(bias, x, channel_dim)
-    if w is None:
-        return x if b is None else _blocks(x, b).add(b).reshape(x.shape)
-    blocks = _blocks(x, w)
-    y = blocks * w if b is None else torch.addcmul(b, blocks, w)
-    return y.reshape(x.shape)
+    if w is not None and b is not None and len(w) == len(b):
+        return torch.addcmul(b, blocks(x, len(w)), w).reshape(x.shape)
+    y = x if w is None else (blocks(x, len(w)) * w).reshape(x.shape)
+    return y if b is None else (blocks(y, len(b)) + b).reshape(x.shape)
 
 
 def embedding(ids: Tensor, weight: Form, lookup: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -107,8 +107,8 @@ def embedding(ids: Tensor, weight: Form, lookup: Callable[[Tensor, Tensor], Tens
         case PerDraw(value):
             draws, size = value.shape[:2]
             offset = torch.arange(draws, device=ids.device) * size
-            blocks = ids.reshape(draws, -1) + offset[:, None]
-            return F.embedding(blocks, value.flatten(0, 1)).reshape(*ids.shape, value.shape[-1])
+            rows = blocks(ids, draws).flatten(1) + offset[:, None]
+            return F.embedding(rows, value.flatten(0, 1)).reshape(*ids.shape, value.shape[-1])
         case Flipped(mean, delta, sign0, sign1):
             return lookup(ids, mean) + _flipped_rows(ids, delta, sign0, sign1)
         case Moments():
@@ -117,10 +117,10 @@ def embedding(ids: Tensor, weight: Form, lookup: Callable[[Tensor, Tensor], Tens
 
 def _flipped_rows(ids: Tensor, delta: Tensor, sign0: Tensor | None, sign1: Tensor) -> Tensor:
     draws = sign1.shape[0]
-    blocks = ids.reshape(draws, -1)
-    noise = F.embedding(blocks, delta) * sign1[:, None, :]
+    rows = blocks(ids, draws).flatten(1)
+    noise = F.embedding(rows, delta) * sign1[:, None, :]
     if sign0 is not None:
-        noise = noise * sign0.gather(1, blocks)[..., None]
+        noise = noise * sign0.gather(1, rows)[..., None]
     return noise.reshape(*ids.shape, delta.shape[-1])
 
 
@@ -129,7 +129,7 @@ def scaled(x: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
     if factor is None:
         return x
     spread = _spread(PerDraw(factor), x, channel_dim)
-    return (_blocks(x, spread) * spread).reshape(x.shape)
+    return (blocks(x, len(spread)) * spread).reshape(x.shape)
 
 
 def added(x: Tensor, bias: Form | None, channel_dim: int) -> Tensor:
@@ -158,5 +158,13 @@ def _spread(form: Form, x: Tensor, channel_dim: int) -> Tensor:
     return value.reshape(value.shape[0], *(1,) * inner, *value.shape[1:], *(1,) * after)
 
 
-def _blocks(x: Tensor, spread: Tensor) -> Tensor:
-    return x.reshape(spread.shape[0], -1, *x.shape[1:])
+def blocks(x: Tensor, draws: int) -> Tensor:
+    """The rows of every draw: [D * R, ...] as [D, R, ...]."""
+    rows, rest = divmod(x.shape[0], draws)
+    if rest:
+        raise PlanError(
+            f"a layer got {x.shape[0]} rows for {draws} draws: its input does not hold the batch "
+            "in dim 0 (positions without a batch, say). Give it one copy a row, x.expand(rows, "
+            "...), or leave the layer out: select=~lb.select.by_name(...)"
+        )
+    return x.reshape(draws, rows, *x.shape[1:])

@@ -116,7 +116,8 @@ class Gaussian(Posterior):
         if self.random is not None:
             random = at_least_float32(self.random)
             terms, log_std = terms * random, log_std * random
-        entries = log_std.numel() - (0 if self.random is None else log_std[0].numel())
+        fixed = 0 if self.random is None else log_std.numel() // log_std.shape[0]
+        entries = log_std.numel() - fixed
         constant = entries * (math.log(self.prior_std) - 0.5)
         return terms.sum() / (2 * self.prior_std**2) - log_std.sum() + constant
 

@@ -1,0 +1,246 @@
+"""Small networks that every method must convert, and what the contract tests share.
+
+Plain classes at module level: they pickle, and started processes can import them. Every network
+gives class logits [ROWS, CLASSES] and has no noise of its own, so that all noise is the method's.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+import leanbayes as lb
+
+ROWS, CLASSES = 6, 3
+
+Built = tuple[nn.Module, Tensor]
+
+
+class Residual(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inner(x)
+
+
+class NestedResidual(nn.Module):
+    """Blocks inside lists inside blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(5, 6)
+        self.stages = nn.ModuleList([nn.ModuleList([Residual(6)]), nn.ModuleList([Residual(6)])])
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for stage in self.stages:
+            for block in stage:
+                x = block(x)
+        return self.head(x)
+
+
+class ConvNorm(nn.Module):
+    """Convolutions with BatchNorm, the second with a stride and reflected padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(2, 4, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(4)
+        self.conv2 = nn.Conv2d(4, 4, 3, stride=2, padding=1, padding_mode="reflect")
+        self.bn2 = nn.BatchNorm2d(4)
+        self.fc = nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.bn1(self.conv1(x)))
+        x = torch.relu(self.bn2(self.conv2(x)))
+        return self.fc(x.mean((2, 3)))
+
+
+class GroupedConv(nn.Module):
+    """A depthwise and a grouped convolution, with GroupNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(4, 8, 3, padding=1, groups=4)
+        self.norm = nn.GroupNorm(2, 8)
+        self.grouped = nn.Conv2d(8, 4, 3, groups=2)
+        self.fc = nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.depthwise(x)))
+        return self.fc(torch.relu(self.grouped(x)).mean((2, 3)))
+
+
+class Tokens(nn.Module):
+    """Linear layers and LayerNorm on [B, T, I]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(5, 6)
+        self.norm = nn.LayerNorm(6)
+        self.mix = nn.Linear(6, 6)
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.mix(self.norm(self.embed(x))))
+        return self.head(x.mean(1))
+
+
+class Transformer(nn.Module):
+    """torch's own encoder, whose fused path would bypass converted layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder(x).mean(1))
+
+
+class SharedModule(nn.Module):
+    """One Linear under two names, used twice in a pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(5, 5)
+        self.second = self.first
+        self.head = nn.Linear(5, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.second(torch.tanh(self.first(x)))))
+
+
+class TiedLanguage(nn.Module):
+    """An Embedding whose weight is also that of the Linear that scores words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(7, 6, padding_idx=0)
+        self.norm = nn.LayerNorm(6)
+        self.words = nn.Linear(6, 7, bias=False)
+        self.words.weight = self.embed.weight
+        self.head = nn.Linear(7, CLASSES)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        scores = self.words(torch.tanh(self.norm(self.embed(ids))))
+        return self.head(scores.mean(1))
+
+
+def mlp() -> Built:
+    # Flatten comes first: prediction runs this deterministic beginning once for all samples.
+    layers = (nn.Flatten(), nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    return nn.Sequential(*layers), torch.randn(ROWS, 2, 3)
+
+
+def nested_residual() -> Built:
+    return NestedResidual(), torch.randn(ROWS, 5)
+
+
+def conv_norm() -> Built:
+    return ConvNorm(), torch.randn(ROWS, 2, 6, 6)
+
+
+def grouped_conv() -> Built:
+    return GroupedConv(), torch.randn(ROWS, 4, 5, 5)
+
+
+def tokens() -> Built:
+    return Tokens(), torch.randn(ROWS, 4, 5)
+
+
+def transformer() -> Built:
+    return Transformer(), torch.randn(ROWS, 4, 8)
+
+
+def shared_module() -> Built:
+    return SharedModule(), torch.randn(ROWS, 5)
+
+
+def tied_language() -> Built:
+    return TiedLanguage(), torch.randint(0, 7, (ROWS, 4))
+
+
+def bare_linear() -> Built:
+    return nn.Linear(4, CLASSES), torch.randn(ROWS, 4)
+
+
+BUILDERS = (
+    mlp,
+    nested_residual,
+    conv_norm,
+    grouped_conv,
+    tokens,
+    transformer,
+    shared_module,
+    tied_language,
+    bare_linear,
+)
+
+
+def nets(seed: int = 0) -> dict[str, Callable[[], Built]]:
+    """Every network by name; each call builds equal weights and inputs, whatever the generator."""
+
+    def seeded(build: Callable[[], Built]) -> Callable[[], Built]:
+        def make() -> Built:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                return build()
+
+        return make
+
+    return {build.__name__: seeded(build) for build in BUILDERS}
+
+
+def converted(
+    method: lb.Method, name: str, dtype: torch.dtype = torch.float32
+) -> tuple[lb.BayesianModel, Tensor]:
+    """A Bayesian network and its inputs; equal in every process and every call."""
+    net, inputs = nets()[name]()
+    net, inputs = net.to(dtype), cast(inputs, dtype)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return lb.bayesianize(net, method, example=inputs), inputs
+
+
+def labels(rows: int = ROWS) -> Tensor:
+    """Targets: the classes in turn."""
+    return torch.arange(rows) % CLASSES
+
+
+def cast(tree: Any, dtype: torch.dtype) -> Any:
+    """Floating-point leaves in another type; ids stay."""
+    return pytree.tree_map_only(Tensor, lambda x: x.to(dtype) if x.is_floating_point() else x, tree)
+
+
+def slot_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that a method added and that learn, by name."""
+    named = model.named_parameters()
+    return {name: p for name, p in named if ".slots." in f".{name}" and p.requires_grad}
+
+
+def silent(method: lb.Method) -> lb.Method | None:
+    """The method without noise at the start; None where it has noise that cannot be set to 0."""
+    if not method.stochastic:
+        return method
+    has_scale = any(field.name == "init_std" for field in dataclasses.fields(method))
+    return dataclasses.replace(method, init_std=0.0) if has_scale else None
+
+
+def predicted(model: nn.Module, inputs: Any, *, samples: int = 5, seed: int = 0) -> Tensor:
+    """Seeded predictive probabilities."""
+    likelihood = lb.Categorical()
+    return lb.predict(model, inputs, likelihood=likelihood, samples=samples, seed=seed).probs
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    """Every gradient by name, whole where it is sharded."""
+    grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {n: g.full_tensor() if hasattr(g, "full_tensor") else g for n, g in grads.items()}

@@ -1,0 +1,168 @@
+"""Converting keeps the network; going back gives it back; each method, each network."""
+
+import copy
+
+import pytest
+import torch
+from nets import cast, converted, nets, silent
+from torch import nn
+
+import leanbayes as lb
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+def test_without_noise_a_converted_network_equals_the_original(method, net_name, dtype, tolerance):
+    quiet = silent(method)
+    if quiet is None:
+        pytest.skip(f"{method.name} cannot be set to zero noise")
+    net, inputs = nets()[net_name]()
+    net, inputs = net.to(dtype), cast(inputs, dtype)
+    original = copy.deepcopy(net)
+    model = lb.bayesianize(net, quiet, example=inputs)
+    original.train(), model.train()
+    for plan in (None, lb.Plan(), lb.Plan(groups=3), lb.Plan(groups=2, per_row=True)):
+        torch.testing.assert_close(
+            model(inputs, plan=plan), original(inputs), rtol=tolerance, atol=tolerance
+        )
+    original.eval(), model.eval()
+    with torch.no_grad():
+        for plan in (None, lb.Plan(), lb.Plan(groups=6), lb.Plan(groups=2, per_row=True)):
+            torch.testing.assert_close(
+                model(inputs, plan=plan), original(inputs), rtol=tolerance, atol=tolerance
+            )
+
+
+def test_collapse_gives_the_network_back_bit_for_bit(method, net_name):
+    quiet = silent(method) or method
+    net, inputs = nets()[net_name]()
+    original = copy.deepcopy(net)
+    plain = lb.collapse(lb.bayesianize(net, quiet, example=inputs))
+    assert [type(m) for m in plain.modules()] == [type(m) for m in original.modules()]
+    assert list(plain.state_dict()) == list(original.state_dict())
+    for key, value in original.state_dict().items():
+        assert torch.equal(plain.state_dict()[key], value), key
+    original.eval(), plain.eval()
+    with torch.no_grad():
+        assert torch.equal(plain(inputs), original(inputs))
+
+
+def test_conversion_is_in_place_and_keeps_parameters_and_keys(method, net_name):
+    net, inputs = nets()[net_name]()
+    before = dict(net.named_parameters())
+    keys = set(net.state_dict())
+    model = lb.bayesianize(net, method, example=inputs)
+    assert model.net is net
+    after = dict(net.named_parameters())
+    assert all(after[name] is parameter for name, parameter in before.items())
+    assert {k for k in net.state_dict() if ".slots." not in f".{k}"} == keys
+    assert {k.removeprefix("net.") for k in model.state_dict()} == set(net.state_dict())
+
+
+def test_the_report_adds_up(method, net_name):
+    net, inputs = nets()[net_name]()
+    base = sum(p.numel() for p in net.parameters())
+    model = lb.bayesianize(net, method, example=inputs)
+    assert model.report.base == base
+    assert model.report.base + model.report.added == sum(p.numel() for p in model.parameters())
+    text = str(model.report)
+    assert all(layer.name in text for layer in model.report.converted)
+
+
+def test_every_converted_layer_acts(noisy, net_name):
+    """Independent of the liveness check: move one slot's scale, and the draw must move."""
+    model, inputs = converted(noisy, net_name, torch.float64)
+    model.eval()
+    with torch.no_grad():
+        for _, slot, posterior, _ in model.posteriors():
+            for parameter in posterior.parameters():
+                if not parameter.requires_grad:
+                    continue
+                torch.manual_seed(5)
+                before = model(inputs, plan=lb.Plan())
+                parameter.add_(0.5)
+                torch.manual_seed(5)
+                after = model(inputs, plan=lb.Plan())
+                parameter.sub_(0.5)
+                assert not torch.equal(before, after), posterior.key + slot
+
+
+def test_converting_twice_is_an_error_and_changes_nothing(method, net_name):
+    model, inputs = converted(method, net_name)
+    if not method.converts:
+        with pytest.raises(lb.ConversionError, match="Bayesian already"):
+            lb.bayesianize(model, method)
+        return
+    before = model(inputs, plan=lb.Plan(mean=True))
+    for target in (model, model.net):
+        with pytest.raises(lb.ConversionError, match="Bayesian already"):
+            lb.bayesianize(target, method)
+    assert torch.equal(model(inputs, plan=lb.Plan(mean=True)), before)
+
+
+class Bypassed(nn.Module):
+    """Reads the weight of a layer and never calls it."""
+
+    def __init__(self):
+        super().__init__()
+        self.used = nn.Linear(4, 4)
+        self.read = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return nn.functional.linear(self.used(x), self.read.weight)
+
+
+class EvalBypass(Bypassed):
+    """Runs the layer in training and bypasses it in eval + no_grad, as fused kernels do."""
+
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            return self.read(self.used(x))
+        return super().forward(x)
+
+
+class Ignored(Bypassed):
+    """Calls the layer and does not use what comes out."""
+
+    def forward(self, x):
+        self.read(x)
+        return self.used(x)
+
+
+@pytest.mark.parametrize("net_type", [Bypassed, EvalBypass, Ignored])
+def test_a_bypassed_layer_fails_the_liveness_check_and_the_network_is_unchanged(noisy, net_type):
+    net = net_type()
+    classes, keys = [type(m) for m in net.modules()], list(net.state_dict())
+    if not any(noisy.select(s) for s in _sites(net)):
+        pytest.skip(f"{noisy.name} does not select this layer")
+    with pytest.raises(lb.ConversionError, match=r"read\..*The network is unchanged"):
+        lb.bayesianize(net, noisy, example=torch.randn(5, 4))
+    assert [type(m) for m in net.modules()] == classes
+    assert list(net.state_dict()) == keys
+
+
+def _sites(net):
+    from leanbayes.surgery import mark_ends, survey
+
+    return mark_ends(survey(net).sites, ["used", "read"])
+
+
+def test_the_liveness_check_leaves_no_trace(method, net_name):
+    net, inputs = nets()[net_name]()
+    for index, module in enumerate(net.modules()):
+        module.training = index % 2 == 0
+    modes = [m.training for m in net.modules()]
+    buffers = {k: v.clone() for k, v in net.named_buffers()}
+    state = torch.get_rng_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        lb.bayesianize(copy.deepcopy(net), method)
+        drawn = torch.get_rng_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = lb.bayesianize(net, method, example=inputs)
+        assert torch.equal(torch.get_rng_state(), drawn)  # only the initial scales were drawn
+    assert torch.equal(torch.get_rng_state(), state)
+    originals = [m for name, m in net.named_modules() if "slots" not in name]
+    assert [m.training for m in originals] == modes
+    assert all(torch.equal(v, buffers[k]) for k, v in net.named_buffers())
+    assert all(p.grad is None for p in model.parameters())
