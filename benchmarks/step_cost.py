@@ -1,6 +1,6 @@
 """What a method costs: a training step and a prediction, as multiples of the deterministic network.
 
-    python benchmarks/step_cost.py                       # ResNet-18 (width 16) and an MLP, one thread
+    python benchmarks/step_cost.py                               # ResNet-18 at width 16, an MLP
     python benchmarks/step_cost.py --net mlp --rounds 15 --json mlp.json
     python benchmarks/step_cost.py --device cuda --net wrn       # WRN-28-10, bf16, channels last
 
@@ -23,12 +23,12 @@ from statistics import median
 from typing import Any
 
 import torch
-from record import write_record
 from torch import Tensor, nn
 from torch.nn import functional as F
-from wide_resnet import measure_wide_resnet
 
 import leanbayes as lb
+from record import write_record
+from wide_resnet import measure_wide_resnet
 
 NUM_DATA = 50_000
 LEARNING_RATE = 1e-5  # small: the weights stay where they are, however many steps are timed

@@ -140,7 +140,8 @@ def measure_wide_resnet(args: argparse.Namespace) -> dict[str, Any]:
     print(
         f"\nWRN-{args.depth}-{args.width}: {parameters:,} parameters, batch {setting.batch}, "
         f"bf16, channels last, {device}; prediction of {SAMPLES} samples\n\n"
-        "| what | | mode | ms (min-max) | x | peak GiB | first call s |\n|---|---|---|---|---|---|---|",
+        "| what | method | mode | ms (min-max) | x | peak GiB | first call s |\n"
+        "|---|---|---|---|---|---|---|",
         flush=True,
     )
     figures: list[dict[str, Any]] = []

@@ -22,7 +22,7 @@ from leanbayes.model import BayesianModel, unwrap
 from leanbayes.posteriors.base import Posterior
 from leanbayes.select import Site
 from leanbayes.storage import parse_json, read_directory, write_directory
-from leanbayes.surgery import Survey, hosts, mark_ends, survey
+from leanbayes.surgery import Survey, hosts, mark_ends, survey, tie
 from leanbayes.version import __version__
 
 TENSORS, DESCRIPTION = "model.safetensors", "leanbayes.json"
@@ -80,6 +80,7 @@ def load(net: nn.Module, path: str | Path) -> BayesianModel:
     sites = _sites(net, found, saved)
     method = saved.method()
     slots = {s.name: _slots(method, s, saved) for s in sites if s.name in saved.layers}
+    tie(sites, slots)
     state = _complete_state(net, slots, saved)
     draft = Draft(net, method, sites, slots, found.skipped, saved.likelihood())
     model = assemble(draft)

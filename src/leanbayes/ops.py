@@ -99,20 +99,33 @@ def affine(x: Tensor, weight: Form | None, bias: Form | None, channel_dim: int) 
     return y if b is None else (blocks(y, len(b)) + b).reshape(x.shape)
 
 
-def embedding(ids: Tensor, weight: Form, lookup: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def embedding(
+    ids: Tensor,
+    weight: Form,
+    lookup: Callable[[Tensor, Tensor], Tensor],
+    padding: int | None = None,
+) -> Tensor:
     """Look up drawn rows; equal ids within one draw share their noise."""
     match weight:
         case Shared(value):
             return lookup(ids, value)
         case PerDraw(value):
-            draws, size = value.shape[:2]
-            offset = torch.arange(draws, device=ids.device) * size
-            rows = blocks(ids, draws).flatten(1) + offset[:, None]
-            return F.embedding(rows, value.flatten(0, 1)).reshape(*ids.shape, value.shape[-1])
+            return _drawn_rows(ids, value, padding)
         case Flipped(mean, delta, sign0, sign1):
             return lookup(ids, mean) + _flipped_rows(ids, delta, sign0, sign1)
         case Moments():
             raise TypeError("an embedding has no local form: equal ids share their noise")
+
+
+def _drawn_rows(ids: Tensor, value: Tensor, padding: int | None) -> Tensor:
+    draws, size = value.shape[:2]
+    offset = torch.arange(draws, device=ids.device) * size
+    rows = blocks(ids, draws).flatten(1) + offset[:, None]
+    y = F.embedding(rows, value.flatten(0, 1)).reshape(*ids.shape, value.shape[-1])
+    if padding is None:
+        return y
+    # As in the stock layer, the padding row takes no gradient.
+    return torch.where((ids == padding)[..., None], y.detach(), y)
 
 
 def _flipped_rows(ids: Tensor, delta: Tensor, sign0: Tensor | None, sign1: Tensor) -> Tensor:

@@ -141,12 +141,14 @@ def order_of_calls(
 def tie(sites: Sequence[Site], slots: Slots) -> None:
     """Key every posterior by its tensor's first name; tied tensors share one posterior."""
     by_parameter: dict[int, Posterior] = {}
-    for site in sites:
+    # A layer with a fixed row has a word in what the others share, so it comes first.
+    for site in sorted(sites, key=lambda site: site.fixed_row is None):
         for slot, posterior in slots.get(site.name, {}).items():
             tensor = site.layer._parameters.get(slot)
             if tensor is not None:
-                posterior = by_parameter.setdefault(id(tensor), posterior)
-                slots[site.name][slot] = posterior
+                slots[site.name][slot] = by_parameter.setdefault(id(tensor), posterior)
+    for site in sites:
+        for slot, posterior in slots.get(site.name, {}).items():
             posterior.key = posterior.key or (f"{site.name}.{slot}" if site.name else slot)
 
 

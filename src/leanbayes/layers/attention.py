@@ -60,7 +60,7 @@ class BayesianMultiheadAttention(Host, nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend; the arguments are those of the stock layer."""
         if is_causal and attn_mask is None:
-            raise ValueError("is_causal needs attn_mask, as in nn.MultiheadAttention")
+            raise RuntimeError("is_causal needs attn_mask, as in nn.MultiheadAttention")
         batched = query.dim() == 3
         inputs = self._batch_first(Heads(query, key, value), batched)
         heads = self._with_extra_keys(self._project(inputs))

@@ -42,6 +42,8 @@ class Host(nn.Module):
     def tensors(cls, layer: nn.Module) -> dict[str, nn.Parameter]:
         """The parameters of a stock layer that may become random, by slot name."""
         own = layer._parameters
+        if any(name not in own and hasattr(layer, name) for name in cls.tensor_names):
+            return {}  # a tensor is computed from others (weight_norm, pruning)
         return {name: p for name in cls.tensor_names if (p := own.get(name)) is not None}
 
     @classmethod

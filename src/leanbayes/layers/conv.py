@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from leanbayes import ops
+from leanbayes.errors import PlanError
 from leanbayes.forms import Ask
 from leanbayes.layers.base import PLAIN, Host
 
@@ -24,14 +25,16 @@ class ConvolutionHost(Host, _ConvNd):
             return PLAIN
         return Ask(signs=(self.weight.shape[0], self.weight.shape[1] * self.groups))
 
-    def rows_checked(self, input: Tensor) -> Tensor:
-        """Refuse an input without a batch dimension when several draws are folded into it."""
-        if input.dim() == self.weight.dim() - 1:
-            raise ValueError(
-                f"{type(self).__name__} got an input of {input.dim()} dimensions without a batch; "
-                "expected [rows, channels, ...]: write x.unsqueeze(0)"
+    def rows_of(self, input: Tensor) -> Tensor:
+        """The input with a batch; without one it can take a single draw only."""
+        if input.dim() != self.weight.dim() - 1:
+            return input
+        if self.scope.draws("row") > 1 and not self.scope.plan.mean:
+            raise PlanError(
+                f"{type(self).__name__} got an input of {input.dim()} dimensions without a batch, "
+                "which holds one draw; expected [rows, channels, ...]: write x.unsqueeze(0)"
             )
-        return input
+        return input.unsqueeze(0)
 
 
 class _Convolution(ConvolutionHost):
@@ -41,8 +44,9 @@ class _Convolution(ConvolutionHost):
         """Apply the layer to rows [D * R, C, ...]."""
         weight = self.form("weight", self.ask("weight"))
         assert weight is not None
-        rows = self.rows_checked(input)
-        return ops.convolution(rows, weight, self.form("bias"), self._convolve)
+        rows = self.rows_of(input)
+        y = ops.convolution(rows, weight, self.form("bias"), self._convolve)
+        return y if rows is input else y[0]
 
     def _convolve(self, x: Tensor, weight: Tensor, blocks: int) -> Tensor:
         padding: Any = self.padding
@@ -50,7 +54,7 @@ class _Convolution(ConvolutionHost):
             x = F.pad(x, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
         groups = self.groups * blocks
-        convolve: Any = (F.conv1d, F.conv2d, F.conv3d)[x.dim() - 3]
+        convolve: Any = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
         y: Tensor = convolve(x, weight, None, self.stride, padding, self.dilation, groups)
         return y
 
@@ -80,9 +84,9 @@ class _TransposedConvolution(ConvolutionHost, _ConvTransposeNd):
         """Apply the layer to rows [D * R, C, ...]."""
         weight = self.form("weight", self.ask("weight"))
         assert weight is not None
-        x = self.rows_checked(input)
-        extra = self._extra_padding(x, output_size)
-        convolve: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[x.dim() - 3]
+        dims = self.weight.dim() - 2
+        extra = self._extra_padding(input, output_size, dims)
+        convolve: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
 
         def transposed(rows: Tensor, kernel: Tensor, blocks: int) -> Tensor:
             groups = self.groups * blocks
@@ -91,11 +95,13 @@ class _TransposedConvolution(ConvolutionHost, _ConvTransposeNd):
             )
             return y
 
-        return ops.convolution(x, weight, self.form("bias"), transposed, transposed=True)
+        rows = self.rows_of(input)
+        y = ops.convolution(rows, weight, self.form("bias"), transposed, transposed=True)
+        return y if rows is input else y[0]
 
-    def _extra_padding(self, x: Tensor, output_size: list[int] | None) -> list[int]:
+    def _extra_padding(self, x: Tensor, output_size: list[int] | None, dims: int) -> list[int]:
         output_padding: Any = self._output_padding
-        settings = (self.stride, self.padding, self.kernel_size, x.dim() - 2, self.dilation)
+        settings = (self.stride, self.padding, self.kernel_size, dims, self.dilation)
         extra: list[int] = output_padding(x, output_size, *settings)
         return extra
 

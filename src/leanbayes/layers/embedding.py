@@ -21,10 +21,12 @@ class BayesianEmbedding(Host, nn.Embedding):
 
     @classmethod
     def refusal(cls, layer: nn.Module) -> str | None:
-        """`max_norm` edits the table in forward; sparse gradients cannot pass through a draw."""
+        """Settings that edit the table in forward, or whose gradients are not the objective's."""
         assert isinstance(layer, nn.Embedding)
         if layer.max_norm is not None:
             return "max_norm changes the weight during the forward pass"
+        if layer.scale_grad_by_freq:
+            return "scale_grad_by_freq gives gradients that are not those of the objective"
         return "sparse gradients cannot pass through a draw" if layer.sparse else None
 
     @classmethod
@@ -41,8 +43,7 @@ class BayesianEmbedding(Host, nn.Embedding):
         """Look up ids [D * R, ...]."""
         weight = self.form("weight", self.ask("weight"))
         assert weight is not None
-        return ops.embedding(input, weight, self._lookup)
+        return ops.embedding(input, weight, self._lookup, self.padding_idx)
 
     def _lookup(self, ids: Tensor, table: Tensor) -> Tensor:
-        frequency = self.scale_grad_by_freq
-        return F.embedding(ids, table, self.padding_idx, scale_grad_by_freq=frequency)
+        return F.embedding(ids, table, self.padding_idx)

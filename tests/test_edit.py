@@ -1,0 +1,136 @@
+"""The KL as a gradient edit: when it comes, what it refuses, and that it never counts twice."""
+
+import copy
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+
+
+def parts(**options):
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    model = lb.bayesianize(net, lb.MeanField(**options)).train()
+    optimizer = torch.optim.SGD(lb.param_groups(model, lr=0.1, posterior_lr=0.2))
+    batch = torch.randn(6, 4, dtype=torch.float64), torch.arange(6) % 3
+    return model, optimizer, batch
+
+
+def nll(model, batch):
+    return lb.objective(model, batch, lb.Categorical(), include_kl=False).loss
+
+
+def test_the_edit_comes_once_a_step_after_accumulation_and_clipping():
+    model, optimizer, batch = parts(init_std=0.0)
+    reference = copy.deepcopy(model)
+    lb.attach_kl(optimizer, model, num_data=20)
+    for _ in range(3):
+        (nll(model, batch) / 3).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    clipped = {n: p.grad.clone() for n, p in model.named_parameters()}
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    optimizer.step()
+    kl = dict(
+        zip(
+            dict(reference.named_parameters()),
+            torch.autograd.grad(reference.kl() / 20, list(reference.parameters())),
+            strict=True,
+        )
+    )
+    for name, p in model.named_parameters():
+        rate = 0.2 if "slots" in name else 0.1
+        torch.testing.assert_close(p.detach(), before[name] - rate * (clipped[name] + kl[name]))
+
+
+def test_gradients_are_made_where_the_forward_left_none():
+    model, optimizer, _ = parts()
+    lb.attach_kl(optimizer, model, num_data=20)
+    optimizer.step()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_the_kl_cannot_count_twice():
+    model, optimizer, batch = parts()
+    handle = lb.attach_kl(optimizer, model, num_data=20)
+    with pytest.raises(lb.ConfigError, match="count twice.*include_kl=False"):
+        lb.objective(model, batch, lb.Categorical(), num_data=20)
+    with pytest.raises(lb.ConfigError, match="attached already"):
+        lb.attach_kl(optimizer, model, num_data=20)
+    handle.remove()
+    lb.objective(model, batch, lb.Categorical(), num_data=20)
+    before = model.net[0].weight.detach().clone()
+    optimizer.step()
+    assert torch.equal(model.net[0].weight, before)  # no gradient, no edit any more
+
+
+def test_a_copy_and_a_forgotten_optimiser_do_not_count_as_attached():
+    model, optimizer, batch = parts()
+    lb.attach_kl(optimizer, model, num_data=20)
+    lb.objective(copy.deepcopy(model), batch, lb.Categorical(), num_data=20)
+    del optimizer
+    gc.collect()
+    lb.objective(model, batch, lb.Categorical(), num_data=20)
+
+
+def test_the_weight_may_be_a_schedule_of_the_step():
+    model, optimizer, _ = parts()
+    handle = lb.attach_kl(optimizer, model, num_data=20, kl_weight=lambda step: min(1, step / 2))
+    sizes = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = 0.0
+        optimizer.step()
+        sizes.append(model.net[0].weight.grad.abs().sum())
+    assert sizes[0] == 0
+    torch.testing.assert_close(sizes[1] * 2, sizes[2])
+    torch.testing.assert_close(sizes[3], sizes[2])
+    handle.kl_weight = 0.0
+    optimizer.zero_grad()
+    optimizer.step()
+    assert model.net[0].weight.grad.abs().sum() == 0
+
+
+def test_frozen_means_train_only_the_posterior():
+    model, _, _ = parts()
+    model.net.requires_grad_(False)
+    for _, _, posterior, _ in model.posteriors():
+        posterior.requires_grad_(True)
+    groups = lb.param_groups(model, lr=0.1)
+    assert [g["name"] for g in groups] == ["posterior"]
+    optimizer = torch.optim.SGD(groups)
+    lb.attach_kl(optimizer, model, num_data=20)
+    before = model.net[0].weight.detach().clone()
+    optimizer.step()
+    assert torch.equal(model.net[0].weight, before) and model.net[0].weight.grad is None
+
+
+def test_an_optimiser_of_other_parameters_is_refused():
+    model, _, _ = parts()
+    other = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+    with pytest.raises(lb.ConfigError, match="holds none of the model's random parameters"):
+        lb.attach_kl(other, model, num_data=20)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_scaled_gradients_are_unscaled_before_the_edit_or_refused(fused):
+    """A fused optimiser unscales inside step(), where the edit would vanish silently."""
+    net = nn.Linear(4, 3)
+    model = lb.bayesianize(net, lb.MeanField(init_std=0.0)).train()
+    optimizer = torch.optim.SGD(lb.param_groups(model, lr=1.0), fused=fused)
+    lb.attach_kl(optimizer, model, num_data=2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    batch = torch.randn(6, 4), torch.arange(6) % 3
+    weight = net.weight.detach().clone()
+    loss = nll(model, batch)
+    expected = weight - torch.autograd.grad(loss, net.weight, retain_graph=True)[0] - weight / 2
+    scaler.scale(loss).backward()
+    if fused:
+        with pytest.raises(lb.ConfigError, match=r"scaler\.unscale_\(optimizer\)"):
+            scaler.step(optimizer)
+        optimizer.grad_scale = optimizer.found_inf = None
+        assert torch.equal(net.weight, weight)
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    torch.testing.assert_close(net.weight.detach(), expected)
