@@ -98,7 +98,7 @@ class Transformer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.encoder = nn.TransformerEncoder(layer, 1)
         self.head = nn.Linear(8, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,0 +1,226 @@
+"""Two gloo processes: DDP and FSDP2 train, predict and save as one process does.
+
+Starting processes costs seconds, so all networks of a method run in one start; the processes
+measure, the test compares.
+"""
+
+import gc
+import time
+from collections import Counter
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from nets import converted, gradients, labels, nets, predicted, silent
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+import leanbayes as lb
+
+pytestmark = pytest.mark.distributed
+
+WORLD, NUM_DATA, PATIENCE = 2, 4, 120
+WRAPPERS = ("ddp", "fsdp2")
+TOLERANCE = {"ddp": 1e-6, "fsdp2": 1e-5}
+
+
+def batch_of(method, inputs, rank=None):
+    """The batch, or the half of a process; members are spread over both halves alike."""
+    times = max(1, method.members)
+    rows = inputs.repeat(times, *(1,) * (inputs.dim() - 1))
+    targets = labels(len(rows))
+    if rank is None:
+        return rows, targets
+    half = slice(rank * len(rows) // WORLD, (rank + 1) * len(rows) // WORLD)
+    return rows[half], targets[half]
+
+
+def prepared(model):
+    """Training mode; statistics of a batch are left alone, for a half batch has others."""
+    model.train()
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            module.eval()
+
+
+def blocks_of(net):
+    """What a user would shard by itself: elements of lists and children, inner ones first."""
+    elements = [list(m) for m in net.modules() if isinstance(m, nn.ModuleList)]
+    inner = [m for group in reversed(elements) for m in group]
+    children = [m for name, m in net.named_children() if name != "slots"]
+    blocks = [m for m in [*inner, *children] if not isinstance(m, nn.ModuleList)]
+    owners = Counter(id(p) for m in children for p in m.parameters())
+    return [m for m in blocks if list(m.parameters()) and all(owners[id(p)] == 1 for p in m.parameters())]
+
+
+def wrapped(kind, model):
+    if kind == "ddp":
+        return DistributedDataParallel(model)
+    mesh = dist.init_device_mesh("cpu", (WORLD,))
+    for block in blocks_of(model.net)[:-1]:  # the last one belongs to the root's group
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def objective_gradients(run, batch, seed):
+    model = run.module if isinstance(run, DistributedDataParallel) else run
+    prepared(model)
+    model.zero_grad()
+    torch.manual_seed(seed)
+    lb.objective(run, batch, lb.Categorical(), num_data=NUM_DATA).loss.backward()
+    return gradients(model)
+
+
+def edited_gradients(run, batch, seed):
+    """The same by way of `attach_kl`: what the optimiser sees, with a learning rate of 0."""
+    model = run.module if isinstance(run, DistributedDataParallel) else run
+    prepared(model)
+    model.zero_grad()
+    optimizer = torch.optim.SGD(lb.param_groups(run, lr=0.0))
+    handle = lb.attach_kl(optimizer, run, num_data=NUM_DATA)
+    torch.manual_seed(seed)
+    lb.objective(run, batch, lb.Categorical(), include_kl=False).loss.backward()
+    optimizer.step()
+    handle.remove()
+    return gradients(model)
+
+
+def train(run, batch, seed):
+    """A step with the KL in the loss and one with the KL as gradient edit."""
+    optimizer = torch.optim.SGD(lb.param_groups(run, lr=0.05), momentum=0.9)
+    objective_gradients(run, batch, seed)
+    optimizer.step()
+    optimizer.zero_grad()
+    handle = lb.attach_kl(optimizer, run, num_data=NUM_DATA)
+    lb.objective(run, batch, lb.Categorical(), include_kl=False).loss.backward()
+    optimizer.step()
+    handle.remove()
+
+
+def whole(parameters):
+    return [p.full_tensor() if hasattr(p, "full_tensor") else p.detach() for p in parameters]
+
+
+def measured(kind, method, name, rank, folder):
+    """Everything that is compared, from one network in one wrapper."""
+    found = {}
+    quiet = silent(method)
+    if quiet is not None:
+        model, inputs = converted(quiet, name)
+        run = wrapped(kind, model)
+        found["quiet"] = objective_gradients(run, batch_of(method, inputs, rank), seed=rank)
+    model, inputs = converted(method, name)
+    run, batch = wrapped(kind, model), batch_of(method, inputs, rank)
+    parameters = list(model.parameters())
+    found["kl"] = model.kl().detach()
+    found["probs"] = predicted(run, inputs)
+    found["same parameters"] = all(map(lambda a, b: a is b, model.parameters(), parameters))
+    found["objective"] = objective_gradients(run, batch, seed=10 + rank)
+    found["edited"] = edited_gradients(run, batch, seed=10 + rank)
+    train(run, batch, seed=20 + rank)
+    found["state"] = whole(model.parameters())
+    torch.manual_seed(30 + rank)
+    with torch.no_grad():
+        found["draw"] = run(inputs)
+    found["trained probs"] = predicted(run, inputs)
+    lb.save(run, Path(folder) / kind / name)
+    return found
+
+
+@contextmanager
+def process_group(rank, folder):
+    """gloo by way of a file: no port to clash on. The wrappers must be gone before the group."""
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/rendezvous",
+        rank=rank,
+        world_size=WORLD,
+        timeout=timedelta(seconds=PATIENCE),
+    )
+    yield
+    gc.collect()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def work(rank, method_name, folder):
+    torch.set_num_threads(1)
+    method = lb.methods()[method_name]()
+    with process_group(rank, folder):
+        found = {
+            (kind, name): measured(kind, method, name, rank, folder)
+            for name in nets()
+            for kind in WRAPPERS
+        }
+        torch.save(found, f"{folder}/rank{rank}.pt")
+        del found
+
+
+def results_of(method, folder):
+    """What both processes measured; they end, well or not, before this returns."""
+    context = mp.start_processes(
+        work, (method.name, str(folder)), nprocs=WORLD, join=False, start_method="spawn"
+    )
+    deadline = time.monotonic() + 2 * PATIENCE
+    try:
+        while not context.join(timeout=1):
+            assert time.monotonic() < deadline, "the processes hang"
+    finally:
+        for process in context.processes:
+            process.kill()
+    return [torch.load(folder / f"rank{rank}.pt") for rank in range(WORLD)]
+
+
+def assert_gradients(found, expected, tolerance, where):
+    assert found.keys() == expected.keys(), where
+    for name, grad in expected.items():
+        torch.testing.assert_close(
+            found[name], grad, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{where} {n}: {m}"
+        )
+
+
+def check_training(first, second, kind, method, name):
+    where, tolerance = f"{method.name} {name} {kind}", TOLERANCE[kind]
+    quiet = silent(method)
+    if quiet is not None:
+        model, inputs = converted(quiet, name)
+        single = objective_gradients(model, batch_of(method, inputs), seed=0)
+        assert_gradients(first["quiet"], single, tolerance, f"{where} against one process")
+    for each in (first, second):
+        assert_gradients(each["edited"], each["objective"], tolerance, f"{where} attach_kl")
+    assert_gradients(first["objective"], second["objective"], 0.0, f"{where} between ranks")
+    before = list(converted(method, name)[0].parameters())
+    for a, b, start in zip(first["state"], second["state"], before, strict=True):
+        assert torch.equal(a, b), f"{where}: parameters differ between processes"
+        assert not (start.requires_grad and torch.equal(a, start)), f"{where}: nothing was learnt"
+    differ = not torch.equal(first["draw"], second["draw"])
+    assert differ == method.stochastic, f"{where}: noise of two seeds"
+
+
+def check_prediction(first, second, kind, method, name, folder):
+    where = f"{method.name} {name} {kind}"
+    model, inputs = converted(method, name)
+    torch.testing.assert_close(first["kl"], model.kl().detach(), rtol=1e-6, atol=1e-6)
+    expected = predicted(model, inputs)
+    net, _ = nets(seed=3)[name]()
+    loaded = predicted(lb.load(net, folder / kind / name), inputs)
+    for each in (first, second):
+        assert each["same parameters"], f"{where}: predict left gathered parameters behind"
+        torch.testing.assert_close(each["probs"], expected, rtol=1e-5, atol=1e-5, msg=where)
+        torch.testing.assert_close(each["trained probs"], loaded, rtol=1e-5, atol=1e-5, msg=where)
+    assert not torch.allclose(loaded, expected, rtol=1e-5, atol=1e-5), f"{where}: nothing learnt"
+
+
+def test_ddp_and_fsdp2_train_predict_and_save_as_one_process_does(method, tmp_path):
+    first, second = results_of(method, tmp_path)
+    for kind, name in first:
+        cell = first[kind, name], second[kind, name], kind, method, name
+        check_training(*cell)
+        check_prediction(*cell, tmp_path)

@@ -1,0 +1,119 @@
+"""nn.Embedding: ids share noise within a row, rows do not, the padding row has none."""
+
+import copy
+import math
+
+import pytest
+import torch
+from layer_cases import assert_equal
+from torch import nn
+
+import leanbayes as lb
+from leanbayes.noise import KeyedNoise
+
+IDS = torch.tensor([[3, 3, 0, 5], [3, 1, 2, 3], [0, 3, 3, 2]])
+ESTIMATORS = ("auto", "flipout", "exemplar")
+
+
+def table(padding=None, seed=0):
+    torch.manual_seed(seed)
+    return nn.Embedding(7, 8, padding_idx=padding).double()
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_the_law_in_training_is_one_table_a_row(estimator):
+    """4,000 passes: unit variance, nothing correlated but equal ids of one row, which are equal."""
+    passes = 4_000
+    layer = table()
+    method = lb.MeanField(estimator=estimator, init_log_std=(-3, 1))
+    model = lb.bayesianize(layer, method, example=IDS).train()
+    with torch.no_grad():
+        noise = torch.stack([model(IDS) for _ in range(passes)]) - layer.weight[IDS]
+    z = noise / layer.slots["weight"].std().detach()[IDS]  # [passes, rows, tokens, features]
+    assert_equal(z[:, 0, 0], z[:, 0, 1])
+    assert_equal(z[:, 1, 0], z[:, 1, 3])
+    assert_equal(z[:, 2, 1], z[:, 2, 2])
+    limit = 5 / math.sqrt(passes)
+    assert (z.square().mean(0) - 1).abs().max() < math.sqrt(2) * limit
+    assert z.mean(0).abs().max() < limit
+    apart = z[:, [0, 0, 0, 1, 1, 1, 2, 2], [0, 2, 3, 0, 1, 2, 0, 1]].flatten(1)
+    covariance = apart.T @ apart / passes
+    assert (covariance - covariance.diagonal().diag()).abs().max() < limit * 1.2
+
+
+def test_equal_ids_of_a_group_share_noise_and_groups_do_not():
+    model = lb.bayesianize(table(), lb.MeanField(init_std=0.5), example=IDS).eval()
+    y = model(IDS.repeat(2, 1), plan=lb.Plan(groups=2, noise=KeyedNoise(0, range(2))))
+    one, two = y.chunk(2)
+    shared = (IDS == 3).nonzero()
+    for row, token in shared.tolist():
+        assert_equal(one[row, token], one[0, 0])
+        assert_equal(two[row, token], two[0, 0])
+    assert (one[0, 0] - two[0, 0]).abs().min() > 1e-3
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("padding", [0, 3, -1])
+def test_the_padding_row_has_no_noise_no_gradient_and_no_kl(padding, estimator):
+    layer = table(padding)
+    row = layer.padding_idx
+    with torch.no_grad():
+        layer.weight[row] = 0.3
+    ids = torch.tensor([[row, 1, 2], [4, row, row], [5, 5, 1]])
+    method = lb.MeanField(estimator=estimator, init_log_std=(-2, 0), prior_std=0.7)
+    model = lb.bayesianize(layer, method, example=ids).train()
+    posterior = layer.slots["weight"]
+    for plan in (
+        None,
+        lb.Plan(),
+        lb.Plan(groups=3),
+        lb.Plan(groups=3, noise=KeyedNoise(0, (1, 2, 3))),
+    ):
+        model.zero_grad()
+        y = model(ids, plan=plan)
+        assert_equal(y[ids == row], torch.full((3, 8), 0.3).double())
+        assert ((y - layer.weight[ids]).abs() > 1e-9)[ids != row].all()
+        y.square().sum().backward()
+        for gradient in (layer.weight.grad, posterior.log_std.grad):
+            assert (gradient[row] == 0).all()
+            assert (gradient[[1, 2, 4, 5]] != 0).all()
+    model.zero_grad()
+    kl = model.kl()
+    kl.backward()
+    others = [index for index in range(7) if index != row]
+    mean, log_std = layer.weight.detach()[others], posterior.log_std.detach()[others]
+    q = torch.distributions.Normal(mean, log_std.exp())
+    exact = torch.distributions.kl_divergence(q, torch.distributions.Normal(0.0, 0.7)).sum()
+    assert_equal(kl.detach(), exact)
+    for gradient in (layer.weight.grad, posterior.log_std.grad):
+        assert (gradient[row] == 0).all()
+        assert (gradient[others] != 0).all()
+
+
+def test_ids_of_any_integer_type_give_the_same_rows():
+    model = lb.bayesianize(table(), lb.MeanField(init_std=0.5), example=IDS).eval()
+    plan = lb.Plan(groups=3, noise=KeyedNoise(0, range(3)))
+    assert torch.equal(model(IDS.int(), plan=plan), model(IDS, plan=plan))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"max_norm": 1.0}, "max_norm"),
+        ({"sparse": True}, "sparse"),
+        ({"scale_grad_by_freq": True}, "scale_grad_by_freq"),
+    ],
+    ids=["max_norm", "sparse", "scale_grad_by_freq"],
+)
+def test_tables_that_a_draw_would_break_are_left_and_listed(options, reason):
+    torch.manual_seed(0)
+    layer = nn.Embedding(7, 8, **options)
+    net = nn.Sequential(layer, nn.Linear(8, 2))
+    stock = copy.deepcopy(layer)
+    model = lb.bayesianize(net, lb.MeanField(), example=IDS)
+    assert type(layer) is nn.Embedding
+    assert [c.name for c in model.report.converted] == ["1"]
+    (skipped,) = model.report.skipped
+    assert (skipped.name, skipped.type) == ("0", "Embedding")
+    assert reason in skipped.reason
+    assert torch.equal(layer(IDS), stock(IDS))

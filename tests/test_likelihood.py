@@ -1,0 +1,80 @@
+"""Log-probabilities against torch.distributions, shapes, and errors in words."""
+
+import pytest
+import torch
+
+import leanbayes as lb
+
+D = torch.distributions
+F64 = torch.float64
+
+
+def test_categorical_is_the_log_softmax_at_the_label():
+    logits, y = torch.randn(7, 4, dtype=F64), torch.randint(0, 4, (7,))
+    expected = D.Categorical(logits=logits).log_prob(y)
+    torch.testing.assert_close(lb.Categorical().log_prob(logits, y), expected)
+
+
+def test_dense_categorical_leaves_ignored_labels_out_of_sum_and_count():
+    logits, y = torch.randn(2, 3, 4, 5, dtype=F64), torch.randint(0, 3, (2, 4, 5))
+    y[0, :2] = 255
+    likelihood = lb.Categorical(ignore_index=255)
+    log_prob = likelihood.log_prob(logits, y)
+    assert (log_prob[0, :2] == 0).all()
+    assert likelihood.count(log_prob, y) == 2 * 20 - 10
+    kept = torch.nn.functional.cross_entropy(logits, y, ignore_index=255)
+    torch.testing.assert_close(-log_prob.sum() / likelihood.count(log_prob, y), kept)
+
+
+def test_bernoulli_and_gaussian_equal_torch_distributions():
+    output, y = torch.randn(6, 2, dtype=F64), torch.randint(0, 2, (6, 2)).to(F64)
+    torch.testing.assert_close(
+        lb.Bernoulli().log_prob(output, y), D.Bernoulli(logits=output).log_prob(y)
+    )
+    target = torch.randn(6, 2, dtype=F64)
+    expected = D.Normal(output, 0.25**0.5).log_prob(target).sum(1)
+    torch.testing.assert_close(lb.Gaussian(precision=4.0).log_prob(output, target), expected)
+
+
+def test_a_column_and_a_vector_of_targets_are_the_same_thing():
+    output, y = torch.randn(6, 1), torch.randn(6)
+    likelihood = lb.Gaussian(precision=2.0)
+    assert torch.equal(likelihood.log_prob(output, y), likelihood.log_prob(output, y[:, None]))
+
+
+def test_learnt_precision_ends_at_the_reciprocal_variance():
+    torch.manual_seed(0)
+    likelihood = lb.Gaussian(precision=1.0, learn=True)
+    target = 0.5 * torch.randn(4000, 1, dtype=F64)
+    optimizer = torch.optim.LBFGS(likelihood.parameters(), max_iter=50)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = -likelihood.log_prob(torch.zeros_like(target), target).mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert abs(likelihood.log_precision.exp() * target.square().mean() - 1) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "output", "target", "words"),
+    [
+        (lb.Categorical(), torch.zeros(2, 3), torch.tensor([0, 3]), "label 3 is outside the 3"),
+        (lb.Categorical(), torch.zeros(2, 3), torch.tensor([-1, 0]), "label -1 is outside"),
+        (lb.Categorical(), torch.zeros(2, 3), torch.zeros(2), "whole-number labels"),
+        (lb.Categorical(), torch.zeros(2, 3), torch.zeros(2, 3).long(), "whole-number labels"),
+        (lb.Gaussian(), torch.zeros(2, 3), torch.zeros(2, 2), "do not fit outputs"),
+        (lb.Bernoulli(), torch.zeros(2, 3), torch.zeros(6), "do not fit outputs"),
+    ],
+)
+def test_targets_that_do_not_fit_are_refused(likelihood, output, target, words):
+    with pytest.raises(lb.ConfigError, match=words):
+        likelihood.log_prob(output, target)
+
+
+@pytest.mark.parametrize("precision", [0.0, -1.0, float("inf"), float("nan")])
+def test_precision_must_be_positive(precision):
+    with pytest.raises(lb.ConfigError, match="precision must be a positive number"):
+        lb.Gaussian(precision=precision)
