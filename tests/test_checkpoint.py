@@ -40,7 +40,9 @@ def test_a_damaged_file_is_named_and_the_network_unchanged(saved, name, damage):
     (path / name).unlink() if changed is None else (path / name).write_bytes(changed)
     net = make_net()
     before = [p.clone() for p in net.parameters()]
-    with pytest.raises(lb.CheckpointError, match=name if name == "MANIFEST.json" else "MANIFEST|" + name):
+    with pytest.raises(
+        lb.CheckpointError, match=name if name == "MANIFEST.json" else "MANIFEST|" + name
+    ):
         lb.load(net, path)
     assert type(net[0]) is nn.Linear
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))

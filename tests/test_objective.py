@@ -110,7 +110,9 @@ def test_bad_arguments_are_refused(options, words):
 
 def test_a_plain_network_is_refused_with_the_line_to_write():
     with pytest.raises(TypeError, match=r"lb\.bayesianize\(net"):
-        lb.objective(nn.Linear(2, 2), (torch.zeros(1, 2), torch.zeros(1)), lb.Categorical(), num_data=1)
+        lb.objective(
+            nn.Linear(2, 2), (torch.zeros(1, 2), torch.zeros(1)), lb.Categorical(), num_data=1
+        )
 
 
 def test_labels_outside_the_classes_are_named():

@@ -48,7 +48,8 @@ def test_certain_and_impossible_classes_give_finite_entropies():
         net.weight.mul_(1e4)
     model = lb.bayesianize(net, lb.MeanField(init_std=100.0))
     p = lb.predict(model, torch.randn(5, 4, dtype=F64), likelihood=lb.Categorical(), samples=4)
-    assert p.total.isfinite().all() and p.epistemic.isfinite().all()
+    assert p.total.isfinite().all()
+    assert p.epistemic.isfinite().all()
 
 
 def test_dense_classification_is_by_pixel():
@@ -56,10 +57,12 @@ def test_dense_classification_is_by_pixel():
     model = lb.bayesianize(net, lb.MeanField(init_std=0.3))
     x = torch.randn(3, 2, 5, 6, dtype=F64)
     p = lb.predict(model, x, likelihood=lb.Categorical(), samples=5, seed=1, keep_samples=True)
-    assert p.probs.shape == (3, 4, 5, 6) and p.epistemic.shape == (3, 5, 6)
+    assert p.probs.shape == (3, 4, 5, 6)
+    assert p.epistemic.shape == (3, 5, 6)
     mean = p.samples.mean(0)
     torch.testing.assert_close(p.total, -(mean * mean.log()).sum(1), rtol=1e-10, atol=1e-12)
-    assert (p.epistemic > 0).all() and torch.equal(p.label, mean.argmax(1))
+    assert (p.epistemic > 0).all()
+    assert torch.equal(p.label, mean.argmax(1))
 
 
 def test_binary_classification_is_the_two_class_case():
@@ -109,7 +112,8 @@ def test_interval_and_density_are_those_of_the_mixture():
     lower, upper = p.interval(0.9)
     # Each half of a well separated mixture: the 5 % quantile is the 10 % quantile of the left one.
     z = torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor(0.1))
-    assert abs(lower.item() - (-3 + 0.2 * z)) < 1e-3 and abs(upper.item() - (3 - 0.2 * z)) < 1e-3
+    assert abs(lower.item() - (-3 + 0.2 * z)) < 1e-3
+    assert abs(upper.item() - (3 - 0.2 * z)) < 1e-3
     y = torch.tensor([[2.9]], dtype=F64)
     reference = torch.distributions.MixtureSameFamily(
         torch.distributions.Categorical(torch.tensor([0.5, 0.5], dtype=F64)),
@@ -148,4 +152,5 @@ def test_predictions_of_batches_join_and_move():
     parts = [lb.predict(model, x[i : i + 2], **options) for i in (0, 2, 4)]
     joined = type(whole).cat(parts)
     torch.testing.assert_close(joined.samples, whole.samples, rtol=1e-12, atol=1e-12)
-    assert len(joined) == 6 and joined.to("cpu").probs.device.type == "cpu"
+    assert len(joined) == 6
+    assert joined.to("cpu").probs.device.type == "cpu"

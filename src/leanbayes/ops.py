@@ -173,11 +173,10 @@ def _spread(form: Form, x: Tensor, channel_dim: int) -> Tensor:
 
 def blocks(x: Tensor, draws: int) -> Tensor:
     """The rows of every draw: [D * R, ...] as [D, R, ...]."""
-    rows, rest = divmod(x.shape[0], draws)
-    if rest:
+    if x.shape[0] % draws != 0:
         raise PlanError(
             f"a layer got {x.shape[0]} rows for {draws} draws: its input does not hold the batch "
             "in dim 0 (positions without a batch, say). Give it one copy a row, x.expand(rows, "
             "...), or leave the layer out: select=~lb.select.by_name(...)"
         )
-    return x.reshape(draws, rows, *x.shape[1:])
+    return x.reshape(draws, x.shape[0] // draws, *x.shape[1:])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from nets import ROWS, converted, gradients, labels, predicted, slot_parameters
+from nets import ROWS, gradients, labels, predicted, slot_parameters
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import leanbayes as lb

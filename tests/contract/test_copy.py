@@ -75,7 +75,9 @@ def test_a_copy_ties_what_was_tied(model_and_inputs, duplicate):
     twin = duplicate(model)
     assert [n for n, _ in twin.named_parameters()] == [n for n, _ in model.named_parameters()]
     assert twin.report == model.report
-    assert {q.key for _, _, q, _ in twin.posteriors()} == {q.key for _, _, q, _ in model.posteriors()}
+    assert {q.key for _, _, q, _ in twin.posteriors()} == {
+        q.key for _, _, q, _ in model.posteriors()
+    }
 
 
 def test_a_copy_does_not_inherit_the_gradient_edit(model_and_inputs, duplicate):

@@ -56,7 +56,11 @@ def blocks_of(net):
     children = [m for name, m in net.named_children() if name != "slots"]
     blocks = [m for m in [*inner, *children] if not isinstance(m, nn.ModuleList)]
     owners = Counter(id(p) for m in children for p in m.parameters())
-    return [m for m in blocks if list(m.parameters()) and all(owners[id(p)] == 1 for p in m.parameters())]
+    return [
+        m
+        for m in blocks
+        if list(m.parameters()) and all(owners[id(p)] == 1 for p in m.parameters())
+    ]
 
 
 def wrapped(kind, model):
@@ -182,7 +186,11 @@ def assert_gradients(found, expected, tolerance, where):
     assert found.keys() == expected.keys(), where
     for name, grad in expected.items():
         torch.testing.assert_close(
-            found[name], grad, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{where} {n}: {m}"
+            found[name],
+            grad,
+            rtol=tolerance,
+            atol=tolerance,
+            msg=lambda m, n=name: f"{where} {n}: {m}",
         )
 
 

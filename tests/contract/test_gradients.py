@@ -12,7 +12,8 @@ def test_every_new_parameter_gets_a_gradient(noisy, net_name):
     model.train()
     lb.objective(model, (inputs, labels()), lb.Categorical(), num_data=50).loss.backward()
     for name, parameter in slot_parameters(model).items():
-        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
 
 
 def step_gradients(method, net_name, attach):
@@ -47,7 +48,9 @@ def test_attached_edit_gives_the_gradients_of_the_objective(method, net_name):
 def test_kl_has_the_stated_kind_and_a_gradient(method, net_name):
     model, _ = converted(method, net_name)
     kl = model.kl()
-    assert kl.shape == () and kl.dtype == torch.float64 and kl.isfinite()
+    assert kl.shape == ()
+    assert kl.dtype == torch.float64
+    assert kl.isfinite()
     if model.kl_kind == "none":
         assert kl == 0
     else:

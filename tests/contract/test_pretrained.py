@@ -114,7 +114,10 @@ def cifar():
         return ((torch.from_numpy(x).float() / 255 - mean) / std).permute(0, 3, 1, 2).contiguous()
 
     train_set = images(data["x_train"][:5000]), torch.from_numpy(data["y_train"][:5000]).long()
-    return train_set, (images(data["x_test"][:2000]), torch.from_numpy(data["y_test"][:2000]).long())
+    return train_set, (
+        images(data["x_test"][:2000]),
+        torch.from_numpy(data["y_test"][:2000]).long(),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ def test_the_padding_row_has_no_noise_no_gradient_and_no_kl(padding, estimator):
     ):
         model.zero_grad()
         y = model(ids, plan=plan)
-        assert_equal(y[ids == row], torch.full((3, 8), 0.3).double())
+        assert_equal(y[ids == row], torch.full((3, 8), 0.3, dtype=torch.float64))
         assert ((y - layer.weight[ids]).abs() > 1e-9)[ids != row].all()
         y.square().sum().backward()
         for gradient in (layer.weight.grad, posterior.log_std.grad):
@@ -83,7 +83,8 @@ def test_the_padding_row_has_no_noise_no_gradient_and_no_kl(padding, estimator):
     others = [index for index in range(7) if index != row]
     mean, log_std = layer.weight.detach()[others], posterior.log_std.detach()[others]
     q = torch.distributions.Normal(mean, log_std.exp())
-    exact = torch.distributions.kl_divergence(q, torch.distributions.Normal(0.0, 0.7)).sum()
+    prior = torch.distributions.Normal(torch.zeros_like(mean), 0.7)
+    exact = torch.distributions.kl_divergence(q, prior).sum()
     assert_equal(kl.detach(), exact)
     for gradient in (layer.weight.grad, posterior.log_std.grad):
         assert (gradient[row] == 0).all()

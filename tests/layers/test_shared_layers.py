@@ -1,4 +1,4 @@
-"""Layers that run twice, and tensors that two layers share: one posterior, one draw, one KL term."""
+"""Layers that run twice and tensors that layers share: one posterior, one draw, one KL term."""
 
 import copy
 

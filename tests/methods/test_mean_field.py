@@ -77,7 +77,9 @@ def test_local_has_the_law_of_exemplar_on_linear():
     variance = 0.16 * (x.square().sum(1) + 1)
     exact = torch.diag(variance.repeat_interleave(2))
     for mean, covariance in results.values():
-        assert (mean - net(x).flatten()).abs().max() < 5 * float(variance.max().sqrt()) / math.sqrt(passes)
+        assert (mean - net(x).flatten()).abs().max() < 5 * float(variance.max().sqrt()) / math.sqrt(
+            passes
+        )
         assert (covariance - exact).abs().max() < 0.08 * float(variance.max())
 
 
@@ -108,9 +110,7 @@ def gradient_variance(estimator, runs=300, batch=32):
     x, target = torch.rand(batch, 3, 16, 16), torch.rand(batch, 16, 16, 16)
     model = converted(net, estimator=estimator)
     targets = [net.weight, net.slots["weight"].log_std]
-    grads = [
-        torch.autograd.grad((model(x) - target).square().mean(), targets) for _ in range(runs)
-    ]
+    grads = [torch.autograd.grad((model(x) - target).square().mean(), targets) for _ in range(runs)]
     return [torch.stack(g).var(0).mean() for g in zip(*grads, strict=True)]
 
 

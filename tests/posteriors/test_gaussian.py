@@ -22,8 +22,10 @@ def gaussian(*shape, prior_std=0.7, **options):
 def test_initial_scales_are_uniform_in_the_given_bounds():
     posterior = Gaussian(torch.zeros(100_000))
     psi = posterior.log_std
-    assert -6 <= psi.min() < -5.999 and -5.001 < psi.max() <= -5
-    assert abs(psi.mean() + 5.5) < 0.005 and abs(psi.var() - 1 / 12) < 0.002
+    assert -6 <= psi.min() < -5.999
+    assert -5.001 < psi.max() <= -5
+    assert abs(psi.mean() + 5.5) < 0.005
+    assert abs(psi.var() - 1 / 12) < 0.002
 
 
 def test_kl_is_the_closed_form_of_torch_distributions():
@@ -98,7 +100,8 @@ def test_the_fixed_row_has_no_noise_and_no_kl():
     assert torch.equal(draws[:, 2], base[2].expand(5, 3))
     assert (draws[:, [0, 1, 3]] != base[[0, 1, 3]]).all()
     grads = torch.autograd.grad(posterior.kl(base), [base, posterior.log_std])
-    assert (grads[0][2] == 0).all() and (grads[1][2] == 0).all()
+    assert (grads[0][2] == 0).all()
+    assert (grads[1][2] == 0).all()
     rest, alone = gaussian(1, 1)[1], base.detach()[[0, 1, 3]]
     rest.log_std = nn.Parameter(posterior.log_std.detach()[[0, 1, 3]])
     torch.testing.assert_close(posterior.kl(base), rest.kl(alone), rtol=1e-12, atol=0)

@@ -1,0 +1,141 @@
+"""Bad input to bayesianize and collapse: a clear error, and an unchanged network."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+
+
+def unchanged(net, before):
+    same = [type(m) for m in net.modules()] == [type(m) for m in before.modules()]
+    state = before.state_dict()
+    return same and all(torch.equal(v, state[k]) for k, v in net.state_dict().items())
+
+
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x * self.gain
+
+
+@pytest.mark.parametrize("net", [nn.ReLU(), nn.Sequential(nn.ReLU(), nn.Flatten()), Scale()])
+def test_no_convertible_layer(net):
+    with pytest.raises(lb.ConversionError, match=r"no convertible layer.*register_host"):
+        lb.bayesianize(net, lb.MeanField())
+
+
+def test_what_has_no_host_is_listed_with_the_reason():
+    net = nn.Sequential(nn.Linear(3, 3), Scale(), nn.PReLU())
+    report = lb.bayesianize(net, lb.MeanField(), example=torch.randn(4, 3)).report
+    assert {(s.name, s.type) for s in report.skipped} == {("1", "Scale"), ("2", "PReLU")}
+    assert all("no host for this type" in s.reason for s in report.skipped)
+    assert "no host for this type" in str(report)
+
+
+class TimeFirst(nn.Module):
+    """[T, B, I] -> [B, O]: the batch is dim 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(x.mean(0))
+
+
+class MixesRows(nn.Module):
+    """An output of the right size whose rows depend on the order of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(x.cumsum(0))
+
+
+@pytest.mark.parametrize(("net", "shape"), [(TimeFirst(), (5, 3, 4)), (MixesRows(), (5, 4))])
+def test_a_batch_that_is_not_dim_0(net, shape):
+    before = copy.deepcopy(net)
+    with pytest.raises(lb.ConversionError, match=r"is not the batch.*The network is unchanged"):
+        lb.bayesianize(net, lb.MeanField(), example=torch.randn(shape))
+    assert unchanged(net, before)
+
+
+def test_a_forward_that_fails_on_the_example_leaves_the_network_as_it_was():
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    before = copy.deepcopy(net)
+    with pytest.raises(RuntimeError):
+        lb.bayesianize(net, lb.MeanField(), example=torch.randn(2, 7))
+    assert unchanged(net, before)
+
+
+def test_groups_that_do_not_divide_the_rows():
+    model = lb.bayesianize(nn.Linear(3, 2), lb.MeanField())
+    with pytest.raises(lb.PlanError, match="5 rows cannot be cut into 2"):
+        model(torch.randn(5, 3), plan=lb.Plan(groups=2))
+
+
+def test_data_or_scores_for_a_method_that_takes_none():
+    with pytest.raises(lb.ConfigError, match="without data or scores"):
+        lb.bayesianize(nn.Linear(3, 2), lb.MeanField(), data=[torch.zeros(1, 3)])
+
+
+def test_collapse_of_a_member_that_does_not_exist():
+    model = lb.bayesianize(nn.Linear(3, 2), lb.MeanField())
+    with pytest.raises(lb.ConversionError, match="member 1 does not exist"):
+        lb.collapse(model, member=1)
+    with pytest.raises(TypeError, match="expected a BayesianModel"):
+        lb.collapse(nn.Linear(2, 2))
+
+
+def test_collapse_leaves_the_model_alive_and_gives_hooks_and_flags_back():
+    net = nn.Sequential(
+        nn.Linear(3, 8), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Linear(8, 2)
+    ).eval()
+    seen = []
+    net[0].register_forward_hook(lambda *_: seen.append(1))
+    model = lb.bayesianize(net, lb.MeanField(), example=torch.randn(2, 4, 3))
+    plain = lb.collapse(model)
+    assert net[1].activation_relu_or_gelu == 0
+    assert plain[1].activation_relu_or_gelu != 0
+    seen.clear()
+    plain(torch.randn(2, 4, 3))
+    model(torch.randn(2, 4, 3))
+    assert len(seen) == 2
+    assert all(not hasattr(m, "slots") and not hasattr(m, "scope") for m in plain.modules())
+
+
+def test_parametrised_layers_and_a_networks_own_dropout_are_listed():
+    net = nn.Sequential(
+        nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3)), nn.Dropout(0.1), nn.Linear(3, 2)
+    )
+    report = lb.bayesianize(net, lb.MeanField(), example=torch.randn(4, 3)).report
+    assert any(s.name == "0" and "parametrisations" in s.reason for s in report.skipped)
+    assert any("own dropout stays: 1" in note for note in report.notes)
+
+
+def test_the_same_method_name_cannot_be_taken_twice():
+    with pytest.raises(lb.ConfigError, match="'mean_field' is taken"):
+
+        class Impostor(lb.Method, name="mean_field"):
+            def slots(self, site):
+                return dict.fromkeys(site.tensors)
+
+
+def test_whole_network_calls_go_through_sampling():
+    model = lb.bayesianize(nn.Linear(3, 2), lb.MeanField(init_std=1.0)).eval()
+    x = torch.ones(4, 3)
+    with model.sampling(lb.Plan(groups=2)) as net:
+        y = net(x)
+    assert torch.equal(y[0], y[1])
+    assert not torch.equal(y[1], y[2])
+    assert torch.equal(model.net(x), model(x))
+    with pytest.raises(lb.PlanError, match="per_row"), model.sampling(lb.Plan(per_row=True)):
+        pass

@@ -1,0 +1,47 @@
+"""The code in README and docs runs as printed, and the files speak of what exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import leanbayes as lb
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S)
+    assert "```python" not in page.read_text() or blocks
+    exec(compile("\n".join(blocks), page.name, "exec"), {})  # noqa: S102
+
+
+def test_every_local_link_leads_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_lists_every_method():
+    text = (ROOT / "README.md").read_text()
+    for cls in lb.methods().values():
+        if cls.__module__.startswith("leanbayes."):
+            assert f"lb.{cls.__name__}(" in text, cls.__name__
+
+
+def test_every_claim_row_has_a_command_and_a_figure_or_is_open():
+    rows = [
+        [cell.strip() for cell in line.strip().strip("|").split("|")]
+        for line in (ROOT / "docs" / "claims.md").read_text().splitlines()
+        if line.startswith("| ") and not line.startswith("| issue")
+    ]
+    assert rows
+    for row in rows:
+        assert len(row) == 6, row
+        issue, level, claim, command, figure, commit = row
+        assert issue and claim and level in ("must", "then", "last")
+        assert figure == "open" or (command and commit), row
