@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from leanbayes.errors import ConfigError
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.objective import checked_num_data
-from leanbayes.posteriors.base import Posterior
+from leanbayes.posteriors.base import Editable, Posterior, gradient_of
 
 Schedule = Callable[[int], float]
 
@@ -57,8 +57,26 @@ class KLEdit:
         for _, _, posterior, base in self.model.posteriors():
             by_type[type(posterior)].append((posterior, base))
         for kind, sites in by_type.items():
-            kind.add_kl_grads(sites, scale, editable)
+            if kind.closed_form:
+                kind.add_kl_grads(sites, scale, editable)
+        rest = [site for kind, sites in by_type.items() if not kind.closed_form for site in sites]
+        self._add_by_autograd(rest, scale, editable)
         self.steps += 1
+
+    def _add_by_autograd(
+        self, sites: list[tuple[Posterior, Tensor]], scale: float, editable: Editable
+    ) -> None:
+        """The other laws: one small graph over the parameters alone, once a step."""
+        tensors = {id(p): p for q, base in sites for p in (base, *q.parameters()) if editable(p)}
+        if not tensors:
+            return
+        targets = list(tensors.values())
+        with torch.enable_grad():
+            total = self.model.kl_of(sites)
+            grads = torch.autograd.grad(total, targets, allow_unused=True)
+        for target, grad in zip(targets, cast("Sequence[Tensor | None]", grads), strict=True):
+            if grad is not None:
+                gradient_of(target).add_(grad.to(target.dtype), alpha=scale)
 
 
 def attach_kl(

@@ -1,4 +1,4 @@
-"""The four ways in which a drawn tensor reaches a layer.
+"""The ways in which a drawn tensor reaches a layer.
 
 A posterior says *what* the draw is, a layer says *how* its arithmetic runs; a form is the
 hand-over between the two, so that neither needs to know the other. D is the number of draws,
@@ -44,7 +44,27 @@ class Moments(NamedTuple):
     variance: Tensor  # [*shape]
 
 
-Form = Shared | PerDraw | Flipped | Moments
+class Selected(NamedTuple):
+    """Draw d is `values[index[d]]`: one of K copies of the tensor."""
+
+    values: Tensor  # [K, *shape]
+    index: Tensor  # [D]
+
+
+class LowRank(NamedTuple):
+    """Draw d is `base * (left[k] @ right[k])` with k = index[d]: K candidates of a shared tensor.
+
+    The product is laid out as the tensor seen as a matrix of `shape[0]` rows; a right factor of
+    `shape[1]` columns only is constant over kernel positions.
+    """
+
+    base: Tensor  # [*shape]
+    left: Tensor  # [K, shape[0], r]
+    right: Tensor  # [K, r, columns]
+    index: Tensor  # [D]
+
+
+Form = Shared | PerDraw | Flipped | Moments | Selected | LowRank
 
 
 class Ask(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,8 +84,8 @@ class BayesianModel(nn.Module):
         scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
         if not plan.mean and plan.noise is None:
             scope.shared = {
-                host.posterior(slot).key: host.posterior(slot).drawn(
-                    getattr(host, slot), scope, host.ask(slot)
+                host.posterior(slot).noise_key: host.posterior(slot).drawn(
+                    host.base(slot), scope, host.ask(slot)
                 )
                 for host, slot in self.shared
             }
@@ -124,12 +124,25 @@ class BayesianModel(nn.Module):
 
         A float64 scalar with a gradient: sums a tensor in float32, the total in float64.
         """
-        total = torch.zeros((), dtype=_widest(self.net), device=_device(self.net))
-        for _, _, posterior, base in self.posteriors():
+        return self.kl_of([(q, base) for _, _, q, base in self.posteriors()])
+
+    def kl_of(self, sites: Sequence[tuple[Posterior, Tensor]]) -> Tensor:
+        """The part of the KL that these posteriors contribute.
+
+        Terms of members ([K], or [K, K] for pairwise bounds) are summed over tensors first and
+        reduced then: one index for the whole network counts once.
+        """
+        plain = torch.zeros((), dtype=_widest(self.net), device=_device(self.net))
+        by_member = plain
+        for posterior, base in sites:
             terms = posterior.kl(base)
             full = getattr(terms, "full_tensor", None)
-            total = total + (terms if full is None else full()).to(total.dtype)
-        return self.method.reduce_kl(total)
+            terms = (terms if full is None else full()).to(plain.dtype)
+            if terms.dim() == 0:
+                plain = plain + terms
+            else:
+                by_member = by_member + terms
+        return plain + self.method.reduce_kl(by_member) if by_member.dim() else plain
 
     @property
     def kl_kind(self) -> str:

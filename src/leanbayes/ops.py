@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from leanbayes.errors import PlanError
-from leanbayes.forms import Flipped, Form, Moments, PerDraw, Shared
+from leanbayes.forms import Flipped, Form, LowRank, Moments, PerDraw, Selected, Shared
 
 Convolve = Callable[[Tensor, Tensor, int], Tensor]  # (rows, weight, blocks of channels)
 
@@ -31,6 +31,11 @@ def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
             return shifted(F.linear(x, mean, _shared(bias)) + noise, bias, -1)
         case Moments(mean, variance):
             return _local_linear(x, mean, variance, bias)
+        case Selected(values, index):
+            y = by_component(x, index, len(values), lambda rows, k: F.linear(rows, values[k]))
+            return added(y, bias, -1)
+        case LowRank(base, left, right, index):
+            return added(_low_rank_linear(x, base, left[index], right[index]), bias, -1)
 
 
 def _local_linear(x: Tensor, mean: Tensor, variance: Tensor, bias: Form | None) -> Tensor:
@@ -73,9 +78,52 @@ def convolution(
             before, after = (sign0, sign1) if transposed else (sign1, sign0)
             noise = scaled(convolve(scaled(x, before, 1), delta, 1), after, 1)
             y = convolve(x, mean, 1) + noise
+        case Selected(values, index):
+            y = by_component(x, index, len(values), lambda rows, k: convolve(rows, values[k], 1))
+        case LowRank(index=index):
+            y = by_component(
+                x, index, len(weight.left), lambda rows, k: convolve(rows, candidate(weight, k), 1)
+            )
         case Moments():
             raise TypeError("a convolution has no local form: its kernel is shared by positions")
     return added(y, bias, 1)
+
+
+def candidate(form: LowRank, k: int) -> Tensor:
+    """The tensor of one candidate, `base * (left @ right)`."""
+    shape = form.base.shape
+    product = form.left[k] @ form.right[k]
+    if product.shape[1] == form.base[0].numel():
+        return form.base * product.reshape(shape)
+    return form.base * product.reshape(*product.shape, *(1,) * (len(shape) - 2))
+
+
+def _low_rank_linear(x: Tensor, base: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """`sum_j left_j * (W (right_j * x))`: rows scaled, one product for all ranks, rows summed."""
+    rows = blocks(x, len(left)).reshape(len(left), -1, 1, x.shape[-1])
+    y = F.linear(rows * right.to(x.dtype)[:, None], base)  # [D, rows, r, O]
+    y = (y * left.to(y.dtype).transpose(1, 2)[:, None]).sum(2)
+    return y.reshape(*x.shape[:-1], base.shape[0])
+
+
+def by_component(
+    x: Tensor, index: Tensor, members: int, run: Callable[[Tensor, int], Tensor]
+) -> Tensor:
+    """Run each component on its blocks of rows, all at once, and give the rows their order back.
+
+    Sorting reads the index on the host, which a compiled graph cannot: it runs every component on
+    every row and picks instead.
+    """
+    if torch.compiler.is_compiling():
+        every = torch.stack([blocks(run(x, k), len(index)) for k in range(members)])
+        return every[index, torch.arange(len(index), device=x.device)].flatten(0, 1)
+    parts = blocks(x, len(index))
+    order = torch.argsort(index, stable=True)
+    sizes = torch.bincount(index).tolist()
+    pieces = parts[order].split(sizes)
+    done = [run(rows.flatten(0, 1), k) for k, rows in enumerate(pieces) if len(rows)]
+    y = torch.cat(done)
+    return y.reshape(len(index), -1, *y.shape[1:])[torch.argsort(order)].flatten(0, 1)
 
 
 def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
@@ -113,8 +161,8 @@ def embedding(
             return _drawn_rows(ids, value, padding)
         case Flipped(mean, delta, sign0, sign1):
             return lookup(ids, mean) + _flipped_rows(ids, delta, sign0, sign1)
-        case Moments():
-            raise TypeError("an embedding has no local form: equal ids share their noise")
+        case _:
+            raise TypeError(f"an embedding cannot take the form {type(weight).__name__}")
 
 
 def _drawn_rows(ids: Tensor, value: Tensor, padding: int | None) -> Tensor:

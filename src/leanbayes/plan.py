@@ -98,6 +98,16 @@ class Scope:
         """How many draws a slot of this granularity takes in this pass."""
         return self.rows if granularity == "row" and self.plan.per_row else self.plan.groups
 
+    def component(self, granularity: Granularity) -> Tensor | None:
+        """The mixture component of each draw of such a slot; None where the plan names none."""
+        component = self.plan.component
+        draws = self.draws(granularity)
+        if component is None or len(component) == draws:
+            return component
+        if draws % len(component) == 0:  # components of groups, draws of rows
+            return component.repeat_interleave(draws // len(component))
+        return component[:: len(component) // draws]
+
     @property
     def source(self) -> NoiseSource:
         """Where this pass takes its random numbers from."""

@@ -203,4 +203,4 @@ def posteriors(net: nn.Module) -> Iterator[tuple[Host, str, Posterior, Tensor]]:
             posterior = host.posterior(slot)
             if id(posterior) not in seen:
                 seen.add(id(posterior))
-                yield host, slot, posterior, getattr(host, slot)
+                yield host, slot, posterior, host.base(slot)

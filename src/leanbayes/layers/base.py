@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from leanbayes.forms import Ask, Form, Shared
+from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.plan import Scope
 from leanbayes.posteriors.base import Posterior
 
@@ -62,14 +62,40 @@ class Host(nn.Module):
 
     def form(self, slot: str, ask: Ask = PLAIN) -> Form | None:
         """The tensor of a slot as the pass under way uses it; None where the layer has none."""
-        base: Tensor | None = getattr(self, slot)
-        if base is None:
-            return None
         if slot not in self.slots:
-            return Shared(base)
+            tensor: Tensor | None = getattr(self, slot, None)
+            return None if tensor is None else Shared(tensor)
         if self.scope.trace is not None:
             self.scope.trace.append((self, slot))
-        return self.posterior(slot).form(base, self.scope, ask)
+        return self.posterior(slot).form(self.base(slot), self.scope, ask)
+
+    def base(self, slot: str) -> Tensor:
+        """The tensor that a slot stands for; a factor stands for none and goes by the weight."""
+        base: Tensor = getattr(self, slot, None) if slot in self.tensor_names else self.reference
+        return base
+
+    @property
+    def reference(self) -> Tensor:
+        """A tensor of the layer that tells type and device."""
+        return next(p for name in self.tensor_names if (p := getattr(self, name)) is not None)
+
+    @classmethod
+    def widths(cls, layer: nn.Module) -> tuple[int, int] | None:  # noqa: ARG003
+        """Input and output channels that factors can scale; None where the type takes none."""
+        return None
+
+    def factor(self, slot: str) -> Tensor | None:
+        """The drawn factors [D, C] of `in_scale` or `out_scale`; None without such a slot."""
+        form = self.form(slot) if slot in self.slots else None
+        match form:
+            case None:
+                return None
+            case Shared(value):
+                return value.unsqueeze(0)
+            case PerDraw(value):
+                return value
+            case _:
+                raise TypeError(f"a factor cannot take the form {type(form).__name__}")
 
     def posterior(self, slot: str) -> Posterior:
         """The posterior in a slot."""
@@ -79,10 +105,16 @@ class Host(nn.Module):
 
     def settle(self, member: int | None) -> None:
         """Write the locations (of a member) into the stock parameters, before turning back."""
-        del member
         for slot in self.slots:
-            base: Tensor = getattr(self, slot)
-            base.copy_(self.posterior(slot).mean(base))
+            value = self.posterior(slot).mean(self.base(slot), member)
+            if slot in self.tensor_names:
+                self.base(slot).copy_(value)
+            else:
+                self.absorb(slot, value)
+
+    def absorb(self, slot: str, factor: Tensor) -> None:
+        """Multiply a factor into the stock weight."""
+        raise NotImplementedError(f"{type(self).__name__} has no {slot}")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle and copy by the two classes: the joint class of a subclass has no import path."""

@@ -25,6 +25,32 @@ class ConvolutionHost(Host, _ConvNd):
             return PLAIN
         return Ask(signs=(self.weight.shape[0], self.weight.shape[1] * self.groups))
 
+    @classmethod
+    def widths(cls, layer: nn.Module) -> tuple[int, int]:
+        """Channels in and out."""
+        assert isinstance(layer, _ConvNd)
+        return layer.in_channels, layer.out_channels
+
+    def run(self, input: Tensor, convolve: ops.Convolve) -> Tensor:
+        """Scale channels, convolve with the drawn kernel, scale channels, add the bias."""
+        weight = self.form("weight", self.ask("weight"))
+        assert weight is not None
+        rows = self.rows_of(input)
+        x = ops.scaled(rows, self.factor("in_scale"), 1)
+        y = ops.convolution(x, weight, None, convolve, self.transposed)
+        y = ops.scaled(y, self.factor("out_scale"), 1)
+        y = ops.added(y, self.form("bias"), 1)
+        return y if rows is input else y[0]
+
+    def absorb(self, slot: str, factor: Tensor) -> None:
+        """Scale the kernel by channel; channels of dim 1 count from the start of their group."""
+        if (slot == "in_scale") == self.transposed:
+            self.weight.mul_(factor.reshape(-1, *(1,) * (self.weight.dim() - 1)))
+        else:
+            grouped = self.weight.unflatten(0, (self.groups, -1))  # type: ignore[no-untyped-call]
+            inner = factor.reshape(self.groups, 1, -1, *(1,) * (self.weight.dim() - 2))
+            self.weight.copy_((grouped * inner).flatten(0, 1))
+
     def rows_of(self, input: Tensor) -> Tensor:
         """The input with a batch; without one it can take a single draw only."""
         if input.dim() != self.weight.dim() - 1:
@@ -42,11 +68,7 @@ class _Convolution(ConvolutionHost):
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer to rows [D * R, C, ...]."""
-        weight = self.form("weight", self.ask("weight"))
-        assert weight is not None
-        rows = self.rows_of(input)
-        y = ops.convolution(rows, weight, self.form("bias"), self._convolve)
-        return y if rows is input else y[0]
+        return self.run(input, self._convolve)
 
     def _convolve(self, x: Tensor, weight: Tensor, blocks: int) -> Tensor:
         padding: Any = self.padding
@@ -82,8 +104,6 @@ class _TransposedConvolution(ConvolutionHost, _ConvTransposeNd):
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """Apply the layer to rows [D * R, C, ...]."""
-        weight = self.form("weight", self.ask("weight"))
-        assert weight is not None
         dims = self.weight.dim() - 2
         extra = self._extra_padding(input, output_size, dims)
         convolve: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
@@ -95,9 +115,7 @@ class _TransposedConvolution(ConvolutionHost, _ConvTransposeNd):
             )
             return y
 
-        rows = self.rows_of(input)
-        y = ops.convolution(rows, weight, self.form("bias"), transposed, transposed=True)
-        return y if rows is input else y[0]
+        return self.run(input, transposed)
 
     def _extra_padding(self, x: Tensor, output_size: list[int] | None, dims: int) -> list[int]:
         output_padding: Any = self._output_padding

@@ -28,7 +28,22 @@ class BayesianLinear(Host, nn.Linear):
         local = input.dim() == 2 and input.shape[0] == draws
         weight = self.form("weight", self.ask("weight")._replace(local=local))
         assert weight is not None
-        return ops.linear(input, weight, self.bias_form(weight))
+        x = ops.scaled(input, self.factor("in_scale"), -1)
+        after = self.factor("out_scale")
+        if after is None:
+            return ops.linear(x, weight, self.bias_form(weight))
+        y = ops.scaled(ops.linear(x, weight, None), after, -1)
+        return ops.added(y, self.form("bias"), -1)
+
+    @classmethod
+    def widths(cls, layer: nn.Module) -> tuple[int, int]:
+        """Features in and out."""
+        assert isinstance(layer, nn.Linear)
+        return layer.in_features, layer.out_features
+
+    def absorb(self, slot: str, factor: Tensor) -> None:
+        """Scale columns by an input factor, rows by an output factor."""
+        self.weight.mul_(factor if slot == "in_scale" else factor[:, None])
 
     def bias_form(self, weight: Form) -> Form | None:
         """The bias, integrated out together with the weight where that is."""

@@ -10,7 +10,7 @@ from leanbayes.methods.base import KLKind, Method
 from leanbayes.methods.prior import resolve_prior_std
 from leanbayes.plan import Plan
 from leanbayes.posteriors import Gaussian, Posterior
-from leanbayes.posteriors.base import Estimator
+from leanbayes.posteriors.estimators import Estimator
 from leanbayes.select import Site
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,6 @@ from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Drawn, Granularity, Scope
 
-Estimator = Literal["auto", "shared", "exemplar", "local", "flipout"]
 Editable = Callable[[Tensor], bool]  # may the optimiser at hand edit this parameter's gradient?
 
 
@@ -29,6 +28,7 @@ class Posterior(nn.Module, ABC):
         members: Mixture components; 0 where there is no index.
         regularises_base: The KL (or cross-entropy) already acts on `base`: no weight decay on it.
         owns_base: `base` is one of the posterior's own locations and trains at its learning rate.
+        closed_form: `add_kl_grads` gives the gradient of the KL without autograd.
     """
 
     key: str = ""
@@ -36,6 +36,7 @@ class Posterior(nn.Module, ABC):
     members: int = 0
     regularises_base: bool = True
     owns_base: bool = False
+    closed_form: ClassVar[bool] = False
 
     @abstractmethod
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
@@ -49,16 +50,21 @@ class Posterior(nn.Module, ABC):
     def kl(self, base: Tensor) -> Tensor:
         """KL(q || p), summed over the tensor: a scalar, or [members] terms."""
 
-    def mean(self, base: Tensor) -> Tensor:
-        """The location: what the mean network uses."""
+    def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
+        """The location (of a member): what the mean network uses."""
         return base
+
+    @property
+    def noise_key(self) -> str:
+        """What keys the noise; tensors of a layer that share one index share this key."""
+        return self.key
 
     def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
         """The tensor as this pass uses it."""
         if scope.plan.mean:
             return Shared(self.mean(base))
         scope.visit(self.key)
-        drawn = scope.shared.get(self.key)
+        drawn = scope.shared.get(self.noise_key)
         return self.realise(base, drawn or self.drawn(base, scope, ask), scope)
 
     def drawn(self, base: Tensor, scope: Scope, ask: Ask) -> Drawn:  # noqa: ARG002
@@ -67,23 +73,15 @@ class Posterior(nn.Module, ABC):
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """A form of the draws that `drawn` stands for."""
-        values = self.draw(base, drawn.values.to(base.dtype), scope.plan.component)
+        values = self.draw(base, drawn.values.to(base.dtype), scope.component(self.granularity))
         return Shared(values[0]) if values.shape[0] == 1 else PerDraw(values)
 
     @classmethod
     def add_kl_grads(
         cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
     ) -> None:
-        """Add `scale * dKL` to the gradients, by autograd; subclasses give closed forms."""
-        for posterior, base in sites:
-            targets = [p for p in (base, *posterior.parameters()) if editable(p)]
-            with torch.enable_grad():
-                total = posterior.kl(base).mean()
-            for target, grad in zip(
-                targets, torch.autograd.grad(total, targets, allow_unused=True), strict=True
-            ):
-                if grad is not None:
-                    gradient_of(target).add_(grad, alpha=scale)
+        """Add `scale * dKL` to the gradients of all sites; only where `closed_form` is set."""
+        raise NotImplementedError(f"{cls.__name__} has no closed-form gradient of its KL")
 
 
 def gradient_of(parameter: Tensor) -> Tensor:

@@ -1,26 +1,25 @@
-"""A mean-field Gaussian over one tensor, its four estimators and its gradient edit."""
+"""A mean-field Gaussian over one tensor and its gradient edit."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from leanbayes.forms import Ask, Flipped, Form, Moments
-from leanbayes.noise import NoiseSource, signs
+from leanbayes.noise import NoiseSource
 from leanbayes.ops import at_least_float32
-from leanbayes.plan import Drawn, Scope
-from leanbayes.posteriors.base import Editable, Estimator, Posterior, gradient_of, local_part
+from leanbayes.posteriors.base import Editable, Posterior, gradient_of, local_part
+from leanbayes.posteriors.estimators import Estimator, MeanFieldPosterior
 
 # exp(-60) vanishes against any weight, while its logarithm keeps KL and gradients finite.
 SMALLEST_STD = math.exp(-60.0)
 
 
-class Gaussian(Posterior):
+class Gaussian(MeanFieldPosterior):
     """q(w) = N(base, exp(2 log_std)), prior N(0, prior_std^2); the layer's parameter is the mean.
 
     `KL = sum(-log_std + ln prior_std + (exp(2 log_std) + base^2) / (2 prior_std^2) - 1/2)`.
@@ -33,6 +32,8 @@ class Gaussian(Posterior):
         fixed_row: A row without noise and without KL (the padding row of an embedding).
     """
 
+    closed_form: ClassVar[bool] = True
+
     def __init__(
         self,
         base: Tensor,
@@ -42,10 +43,8 @@ class Gaussian(Posterior):
         estimator: Estimator = "auto",
         fixed_row: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(estimator)
         self.prior_std = prior_std
-        self.estimator = estimator
-        self.granularity = "batch" if estimator == "shared" else "row"
         self.log_std = nn.Parameter(torch.empty_like(base).uniform_(*init_log_std))
         self.random: nn.Parameter | None = None
         if fixed_row is not None:
@@ -65,7 +64,7 @@ class Gaussian(Posterior):
         value: Tensor = _Reparameterise.apply(base, self.log_std, noise)  # type: ignore[no-untyped-call]
         return value
 
-    def std(self) -> Tensor:
+    def std(self, base: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """Standard deviation of every entry, zero in the fixed row."""
         std = self.log_std.exp()
         return std if self.random is None else std * self.random
@@ -75,39 +74,9 @@ class Gaussian(Posterior):
         with torch.no_grad():
             self.log_std.fill_(math.log(max(std, SMALLEST_STD)))
 
-    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
-        """Moments where rows and draws coincide, else what the noise stands for."""
-        if self._local(scope, ask):
-            scope.visit(self.key)
-            return Moments(base, self.std().square())
-        return super().form(base, scope, ask)
-
-    def _local(self, scope: Scope, ask: Ask) -> bool:
-        # A layer that runs twice must use one draw, which integrated-out noise cannot be.
-        return (
-            ask.local
-            and self.estimator in ("auto", "local")
-            and scope.estimating
-            and not scope.plan.mean
-            and self.key not in scope.shared
-        )
-
-    def drawn(self, base: Tensor, scope: Scope, ask: Ask) -> Drawn:
-        """Noise for every draw, or one noise tensor and a sign pair a draw (Flipout)."""
-        draws = scope.draws(self.granularity)
-        flip = self.estimator != "exemplar" and draws > 1 and scope.estimating
-        if not flip or ask.signs is None:
-            return Drawn(self.noise(base, draws, scope.source))
-        size0, size1 = ask.signs
-        sign0 = None if size0 is None else signs(draws, size0, base)
-        return Drawn(self.noise(base, 1, scope.source)[0], sign0, signs(draws, size1, base))
-
-    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
-        """Explicit draws, or mean, perturbation and signs."""
-        if drawn.sign1 is None:
-            return super().realise(base, drawn, scope)
-        delta = self.std() * drawn.values.to(base.dtype)
-        return Flipped(base, delta, drawn.sign0, drawn.sign1)
+    def perturbation(self, base: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
+        """`exp(log_std) * noise`."""
+        return self.std() * noise
 
     def kl(self, base: Tensor) -> Tensor:
         """The closed form, a scalar, in float32 at least."""

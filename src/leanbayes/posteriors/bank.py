@@ -1,0 +1,117 @@
+"""K copies of a tensor, of which a draw picks: by network, layer, input unit or element."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.forms import Form, PerDraw, Selected, Shared
+from leanbayes.noise import NoiseSource
+from leanbayes.ops import at_least_float32
+from leanbayes.plan import Drawn, Granularity, Scope
+from leanbayes.posteriors.base import Posterior
+
+IndexScope = Literal["network", "layer", "input", "element"]
+
+
+class Bank(Posterior):
+    """A uniform mixture of K points; the layer's own parameter is copy 0.
+
+    The KL of points is infinite; `kl` gives the cross-entropy `|theta_k|^2 / (2 prior_std^2)` of
+    every copy, whose mean over copies has the right gradient (a decay of 1/K a copy, T4.4).
+
+    Args:
+        base: The parameter; copies start as `base * N(1, jitter^2)`.
+        members: Copies K, the base and a zero copy included.
+        index: What one index picks: for the whole network, a layer (its tensors share it), every
+            input unit, or every element.
+        zero_copy: The last copy is fixed at 0 (dropout).
+        keep: With two copies: probability of copy 0; uniform if None.
+        jitter: Relative spread of the copies at the start.
+        prior_std: Scale of the prior in the cross-entropy.
+        granularity: One draw a `batch` (group) or a `row`.
+    """
+
+    owns_base = True
+    regularises_base = False
+
+    def __init__(  # noqa: PLR0913
+        self,
+        base: Tensor,
+        *,
+        members: int = 5,
+        index: IndexScope = "layer",
+        zero_copy: bool = False,
+        keep: float | None = None,
+        jitter: float = 0.05,
+        prior_std: float = 1.0,
+        granularity: Granularity = "batch",
+    ) -> None:
+        super().__init__()
+        self.copies, self.index, self.zero_copy, self.keep = members, index, zero_copy, keep
+        self.members = members if index == "network" else 0
+        self.prior_std, self.granularity = prior_std, granularity
+        further = members - 1 - int(zero_copy)
+        self.further: nn.Parameter | None = None
+        if further:
+            noise = 1 + jitter * torch.randn((further, *base.shape), device=base.device)
+            self.further = nn.Parameter(base.detach() * noise.to(base.dtype))
+
+    @property
+    def noise_key(self) -> str:
+        """Weight and bias of a layer share its index."""
+        return f"{self.key.rpartition('.')[0]}#index" if self.index == "layer" else self.key
+
+    def values(self, base: Tensor) -> Tensor:
+        """All copies, [K, *base.shape]."""
+        parts = [base[None]] if self.further is None else [base[None], self.further]
+        return torch.cat([*parts, torch.zeros_like(base)[None]] if self.zero_copy else parts)
+
+    def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
+        """Uniform numbers, one an index."""
+        shapes = {"element": base.shape, "input": base.shape[1:2] or base.shape}
+        return source.uniform(self.noise_key, draws, shapes.get(self.index, ()), base)
+
+    def picks(self, noise: Tensor, component: Tensor | None) -> Tensor:
+        """Which copy each index stands for."""
+        if self.index == "network":
+            known = component is not None
+            return component if known else torch.arange(len(noise), device=noise.device) % self.copies
+        if self.keep is not None:
+            return (noise >= self.keep).long()
+        return (noise * self.copies).long().clamp_max(self.copies - 1)
+
+    def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:
+        """The picked copies, [draws, *base.shape]; copies that are not drawn get no gradient."""
+        picks, values = self.picks(noise, component), self.values(base)
+        if picks.dim() == 1 and self.index in ("network", "layer"):
+            return values[picks]
+        if self.index == "input" and base.dim() > 1:
+            picks = picks.reshape(len(picks), 1, -1, *(1,) * (base.dim() - 2))
+        return values.gather(0, picks.expand(len(picks), *base.shape))
+
+    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
+        """One copy for all rows, gathered vectors, or whole weights to choose from."""
+        noise, component = drawn.values, scope.component(self.granularity)
+        whole = self.index in ("network", "layer")
+        if not whole or len(noise) == 1 or base.dim() == 1:
+            values = self.draw(base, noise, component)
+            return Shared(values[0]) if len(values) == 1 else PerDraw(values)
+        return Selected(self.values(base), self.picks(noise, component))
+
+    def mean(self, base: Tensor, member: int | None = None) -> Tensor:
+        """A copy, or the expected value of a draw."""
+        values = self.values(base)
+        if member is not None:
+            return values[member]
+        if self.keep is not None:
+            return self.keep * values[0] + (1 - self.keep) * values[1]
+        return values.mean(0)
+
+    def kl(self, base: Tensor) -> Tensor:
+        """Cross-entropy: by member under a network index, else its mean over the copies."""
+        terms = at_least_float32(self.values(base)).square().flatten(1).sum(1)
+        terms = terms / (2 * self.prior_std**2)
+        return terms if self.members else terms.mean()
