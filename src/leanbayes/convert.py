@@ -33,7 +33,6 @@ from leanbayes.surgery import (
     tie,
 )
 
-
 LAZY = (UninitializedParameter, UninitializedBuffer)
 
 
