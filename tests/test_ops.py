@@ -206,6 +206,22 @@ def test_moments_give_the_law_of_one_weight_a_row(bias):
     assert (z.pow(4).mean(0) - 3).abs().max() < math.sqrt(96) * limit  # Gaussian, not just a scale
 
 
+def test_moments_give_the_gradients_of_location_and_spread():
+    torch.manual_seed(4)
+    x, mean, variance = (torch.rand(n, 3, dtype=torch.float64) for n in (5, 2, 2))
+    bias = Moments(*torch.rand(2, 2, dtype=torch.float64))
+    leaves = [leaf.requires_grad_() for leaf in (x, mean, variance)] + [
+        leaf.detach().requires_grad_() for leaf in bias
+    ]
+    y = ops.linear(x, Moments(mean, variance), Moments(*leaves[3:]))
+    location = x @ mean.T + leaves[3]
+    spread = (x.square() @ variance.T + leaves[4]).sqrt()
+    again = location + spread * ((y - location) / spread).detach()
+    found, expected = (torch.autograd.grad(out.sin().sum(), leaves) for out in (y, again))
+    for a, b in zip(found, expected, strict=True):
+        assert_equal(a, b)
+
+
 def test_moments_without_variance_give_finite_gradients_for_a_row_of_zeros():
     x = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
     variance = torch.full((4, 3), 1e-60, dtype=torch.float64, requires_grad=True)

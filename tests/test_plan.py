@@ -19,9 +19,9 @@ def test_fold_is_draw_major_and_unfold_its_inverse():
 
 def test_fold_leaves_scalars_and_other_objects_alone():
     scalar = torch.tensor(3.0)
-    folded = fold((scalar, "text", 5), 3)
-    assert torch.equal(folded[0], scalar)
-    assert folded[1:] == ("text", 5)
+    folded = fold((torch.ones(2), scalar, "text", 5), 3)
+    assert torch.equal(folded[1], scalar)
+    assert folded[2:] == ("text", 5)
 
 
 @pytest.mark.parametrize("groups", [0, -1, True])
@@ -63,3 +63,10 @@ def test_inputs_may_be_a_tensor_a_tuple_or_a_dict():
     expected = bilinear(a, b)
     assert torch.equal(call(bilinear, (a, b)), expected)
     assert torch.equal(call(bilinear, {"input1": a, "input2": b}), expected)
+
+
+def test_what_has_no_rows_is_not_repeated():
+    x, mask = torch.randn(3, 2), torch.ones(5, 5)
+    folded = fold((x, mask), 2)
+    assert len(folded[0]) == 6
+    assert folded[1] is mask

@@ -233,3 +233,15 @@ def test_sequence_first_attention_predicts_sample_by_sample():
         model(x, plan=lb.Plan(groups=5))
     p = lb.predict(model, x, likelihood=lb.Gaussian(), samples=4, seed=0)
     assert (p.epistemic > 0).all()
+
+
+def test_a_norm_without_running_statistics_keeps_its_rows_together():
+    net = nn.Sequential(
+        nn.Linear(4, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.Linear(5, 3)
+    ).to(F64)
+    model = lb.bayesianize(net, lb.MeanField(init_std=0.3), likelihood=lb.Categorical())
+    x = torch.randn(8, 4, dtype=F64)
+    whole = lb.predict(model, x, seed=0, samples=4)
+    for options in ({"chunk": 4}, {"memory": 1}):
+        p = lb.predict(model, x, seed=0, samples=4, **options)
+        torch.testing.assert_close(p.probs, whole.probs, rtol=1e-12, atol=1e-12)

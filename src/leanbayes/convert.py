@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from leanbayes.errors import ConversionError
 from leanbayes.layers.base import Host, original_class
@@ -31,6 +32,8 @@ from leanbayes.surgery import (
     survey,
     tie,
 )
+
+LAZY = (UninitializedParameter, UninitializedBuffer)
 
 
 def bayesianize(
@@ -91,7 +94,7 @@ class Draft:
 def assemble(draft: Draft, example: Any = None) -> BayesianModel:
     """Put the posteriors into the layers; on any failure the network is as it was."""
     net, fingerprint = draft.net, fingerprint_of(draft.net)
-    base = sum(p.numel() for p in net.parameters())
+    base = sum(_size(p) for p in net.parameters())
     _host_attention_of(draft)
     tie(draft.sites, draft.slots)
     scope = Scope()
@@ -218,6 +221,10 @@ def _nothing_converted(found: Survey, method: Method) -> str:
     )
 
 
+def _size(parameter: nn.Parameter) -> int:
+    return 0 if isinstance(parameter, UninitializedParameter) else parameter.numel()
+
+
 def original_name(layer: nn.Module) -> str:
     """Name of the class that a layer has, or had before conversion."""
     return (original_class(layer) if isinstance(layer, Host) else type(layer)).__name__
@@ -230,7 +237,7 @@ def fingerprint_of(net: nn.Module) -> dict[str, str]:
 
 def tensor_hash(tensor: Any) -> str:
     """sha256 of a tensor; extra state that is no tensor hashes by its text."""
-    if not isinstance(tensor, Tensor) or tensor.is_meta:
+    if not isinstance(tensor, Tensor) or isinstance(tensor, LAZY) or tensor.is_meta:
         return hashlib.sha256(repr(tensor).encode()).hexdigest()
     full = getattr(tensor, "full_tensor", None)
     plain = (tensor if full is None else full()).detach().cpu().contiguous()

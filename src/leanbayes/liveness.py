@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from leanbayes.errors import ConversionError
 from leanbayes.layers.base import Host
 from leanbayes.model import BayesianModel
+from leanbayes.noise import KeyedNoise
 from leanbayes.plan import MEAN, Plan, call, count_rows, fold
 from leanbayes.surgery import hosts
 
@@ -33,6 +34,7 @@ def check_alive(model: BayesianModel, example: Any) -> None:
     """
     with untouched(model):
         check_rows(model, example)
+        check_folds(model, example)
         trained = _uses_in_training(model, example)
         evaluated = _uses_in_evaluation(model, example)
     expected = [(host, slot) for _, host in hosts(model.net) for slot in host.slots]
@@ -148,6 +150,28 @@ def check_rows(model: BayesianModel, example: Any) -> None:
             f"dim 0 of the example ({rows} rows) is not the batch: reversing it does not reverse "
             "the output. leanbayes needs the batch in dim 0: transpose the input, or build the "
             "layers with batch_first=True. The network is unchanged"
+        )
+
+
+def check_folds(model: BayesianModel, example: Any) -> None:
+    """Two samples in one pass must equal two passes: no layer may mix rows up with other things."""
+    if model.sequence_first or not model.method.stochastic:
+        return
+    model.eval()
+
+    def drawn(samples: range) -> Any:
+        plan = model.method.prediction_plan(samples, KeyedNoise(0, samples))
+        return call(model, fold(example, len(samples)), plan=plan)
+
+    with torch.no_grad():
+        folded, looped = drawn(range(2)), [drawn(range(1)), drawn(range(1, 2))]
+    rows = count_rows((example,), {})
+    parts = zip(_by_row(folded, 2 * rows), *(_by_row(y, rows) for y in looped), strict=False)
+    if any(not _close(a, torch.cat(b)) for a, *b in parts):
+        raise ConversionError(
+            "two samples folded into one pass differ from two passes: a converted layer gets an "
+            "input without rows in dim 0 (positions, a learned query). Leave it out: "
+            "select=~lb.select.by_name(...). The network is unchanged"
         )
 
 

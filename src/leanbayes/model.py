@@ -178,8 +178,8 @@ def unwrap(model: nn.Module) -> BayesianModel:
 
 
 def is_sequence_first(module: nn.Module) -> bool:
-    """True for a host that keeps time in dim 0."""
-    return isinstance(module, Host) and getattr(module, "batch_first", True) is False
+    """True for a layer that keeps time in dim 0, and with it all layers beside it."""
+    return getattr(module, "batch_first", True) is False
 
 
 def _device(net: nn.Module) -> torch.device:

@@ -144,13 +144,18 @@ def count_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 def fold(inputs: Any, times: int) -> Any:
     """Repeat every row `times` times, draw-major (row t * B + b is example b of draw t).
 
-    The one layout helper of the library: any pytree of tensors; leaves without rows pass through.
+    The one layout helper of the library: any pytree of tensors. Leaves whose dim 0 is not the
+    number of rows of the first tensor (a mask of positions, say) pass through.
     """
     if times == 1:
         return inputs
-    return pytree.tree_map_only(
-        Tensor, lambda x: x.repeat(times, *(1,) * (x.dim() - 1)) if x.dim() else x, inputs
-    )
+    rows = count_rows((inputs,), {})
+
+    def repeated(x: Tensor) -> Tensor:
+        has_rows = x.dim() > 0 and x.shape[0] == rows
+        return x.repeat(times, *(1,) * (x.dim() - 1)) if has_rows else x
+
+    return pytree.tree_map_only(Tensor, repeated, inputs)
 
 
 def unfold(outputs: Any, times: int) -> Any:

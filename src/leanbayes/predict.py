@@ -121,7 +121,7 @@ class Sampler:
         return slices(batch, rows, max(1, self._rows_per_pass(batch, rows, limits)))
 
     def _rows_per_pass(self, batch: Any, rows: int, limits: Limits) -> int:
-        if self.inner.sequence_first:
+        if self.inner.sequence_first or mixes_rows(self.inner.net):
             return rows
         few = min(rows, 2)
 
@@ -166,7 +166,7 @@ class Sampler:
             yield range(start, min(start + size, len(self.weights)))
 
     def _chunk(self, limits: Limits) -> int:
-        if self.inner.sequence_first:
+        if self.inner.sequence_first or mixes_rows(self.inner.net):
             return 1
         if limits.chunk is not None:
             return limits.chunk
@@ -250,6 +250,12 @@ def predicting(model: BayesianModel) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def mixes_rows(net: nn.Module) -> bool:
+    """True where a BatchNorm has no running statistics: rows of a pass then share theirs."""
+    kind = nn.modules.batchnorm._BatchNorm
+    return any(isinstance(m, kind) and m.running_mean is None for m in net.modules())
 
 
 def is_compiled(model: nn.Module) -> bool:

@@ -88,7 +88,8 @@ def _overridden(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
 
 
 def _reserved(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
-    taken = [word for word in ("slots", "scope") if hasattr(module, word)]
+    words = [word for word in (*dir(Host), *Host.__annotations__) if not hasattr(nn.Module, word)]
+    taken = [word for word in words if not word.startswith("_") and hasattr(module, word)]
     return f"has an attribute '{taken[0]}' of its own" if taken else None
 
 
@@ -98,7 +99,7 @@ def _bypassed(net: nn.Module, name: str, _module: nn.Module) -> str | None:
     parent = net.get_submodule(parent_name) if name else None
     if not isinstance(parent, nn.MultiheadAttention) or child != "out_proj":
         return None
-    why = _overridden(net, parent_name, parent)
+    why = _refusal(net, parent_name, parent, host_of(type(parent)))
     return None if why is None else "its attention layer never calls it and " + why
 
 

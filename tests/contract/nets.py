@@ -46,7 +46,7 @@ class NestedResidual(nn.Module):
 
 
 class ConvNorm(nn.Module):
-    """Convolutions with BatchNorm, the second with a stride and reflected padding."""
+    """Convolutions with BatchNorm and ReLU in place; a stride and reflected padding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,8 +57,8 @@ class ConvNorm(nn.Module):
         self.fc = nn.Linear(4, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.bn1(self.conv1(x)))
-        x = torch.relu(self.bn2(self.conv2(x)))
+        x = torch.relu_(self.bn1(self.conv1(x)))
+        x = torch.relu_(self.bn2(self.conv2(x)))
         return self.fc(x.mean((2, 3)))
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from nets import CLASSES, ROWS, converted, gradients, labels
+from nets import CLASSES, ROWS, converted, gradients, labels, predicted
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -58,6 +58,19 @@ def seeded_gradients(model, inputs, include_kl=True, samples=1):
     return {name: grad.clone() for name, grad in gradients(model).items()}
 
 
+def checkpoint_blocks(net):
+    """Checkpoint every child; returns the list in which each run is noted."""
+    runs = []
+    for block in [m for name, m in net.named_children() if name != "slots"] or [net]:
+
+        def noted(*args, forward=block.forward, **kwargs):
+            runs.append(forward)
+            return forward(*args, **kwargs)
+
+        block.forward = partial(SAVING, noted)
+    return runs
+
+
 def assert_equal(found, expected):
     assert found.keys() == expected.keys()
     for name, grad in expected.items():
@@ -68,14 +81,7 @@ def assert_equal(found, expected):
 def test_gradients_are_those_without_checkpointing(method, net_name, samples):
     model, inputs = converted(method, net_name, torch.float64)
     expected = seeded_gradients(model, inputs, samples=samples)
-    runs = []
-    for block in list(model.net.children()) or [model.net]:
-
-        def counted(*args, forward=block.forward, **kwargs):
-            runs.append(forward)
-            return forward(*args, **kwargs)
-
-        block.forward = partial(SAVING, counted)
+    runs = checkpoint_blocks(model.net)
     found = seeded_gradients(model, inputs, samples=samples)
     assert_equal(found, expected)
     assert len(runs) > len(set(runs))  # something was computed again
@@ -92,15 +98,25 @@ def test_a_block_with_dropout_of_its_own_repeats_both_noises(method, shape):
     assert_equal(found, expected)
 
 
-def test_prediction_between_forward_and_backward_is_told_apart_or_harmless(noisy):
-    """A plan is set on entry and kept: one forward pass a backward pass is the documented rule."""
-    net, inputs = Stack().double(), torch.randn(ROWS, 5, dtype=torch.float64)
-    model = lb.bayesianize(net, noisy, example=inputs).train()
-    expected = seeded_gradients(model, inputs, include_kl=False)
-    model.zero_grad()
-    torch.manual_seed(5)
-    batch = (inputs, labels())
-    loss = lb.objective(model, batch, lb.Categorical(), include_kl=False).loss
-    lb.predict(model, inputs, likelihood=lb.Categorical(), samples=2, seed=0)
-    loss.backward()  # without checkpointing nothing is recomputed
-    assert_equal(gradients(model), expected)
+def two_losses(model, inputs):
+    return model(inputs).square().mean() + model(inputs.flip(0)).logsumexp(1).mean()
+
+
+def loss_beside_a_prediction(model, inputs):
+    loss = model(inputs).square().mean()
+    predicted(model, inputs, samples=2)
+    return loss
+
+
+@pytest.mark.parametrize("loss_of", [two_losses, loss_beside_a_prediction])
+def test_another_pass_before_backward_does_not_change_what_is_recomputed(noisy, net_name, loss_of):
+    model, inputs = converted(noisy, net_name, torch.float64)
+    found = []
+    for recompute in (False, True):
+        if recompute:
+            checkpoint_blocks(model.net)
+        model.train().zero_grad()
+        torch.manual_seed(6)
+        loss_of(model, inputs).backward()
+        found.append({name: grad.clone() for name, grad in gradients(model).items()})
+    assert_equal(*found)

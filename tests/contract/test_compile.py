@@ -1,8 +1,11 @@
 """`torch.compile(fullgraph=True)`: one graph, the eager numbers, no recompilation for new noise."""
 
+import copy
+import pickle
+
 import pytest
 import torch
-from nets import ROWS, gradients, labels, predicted, slot_parameters
+from nets import ROWS, converted, gradients, labels, predicted, slot_parameters
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import leanbayes as lb
@@ -65,3 +68,65 @@ def test_mean_pass_and_seeded_prediction_equal_eager_without_a_graph_a_draw(mode
         with torch.no_grad():
             run(inputs + seed if inputs.is_floating_point() else inputs)
     assert counter.frame_count == graphs
+
+
+def in_place(model):
+    model.compile(backend="eager", fullgraph=True)
+
+
+def by_block(model):
+    for stage in model.net.stages:
+        for block in stage:
+            block.compile(backend="eager", fullgraph=True)
+
+
+def inside(model):
+    model.net = compiled(model.net, "eager")
+
+
+# Dynamo looks at `.grad` of what a compiled block is given.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+@pytest.mark.parametrize("compile_", [in_place, by_block, inside])
+def test_however_it_is_compiled_seeded_prediction_equals_eager(noisy, compile_):
+    model, inputs = converted(noisy, "nested_residual")
+    eager = predicted(model, inputs)
+    compile_(model)
+    torch.testing.assert_close(predicted(model, inputs), eager, rtol=1e-5, atol=1e-5)
+    check_training(model, model, inputs, exact=False)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copy_of_a_model_compiled_in_place_runs_its_own_weights(method, duplicate):
+    model, inputs = converted(method, "mlp")
+    in_place(model)
+    twin = duplicate(model)
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.zero_()
+        assert torch.equal(twin.eval()(inputs), torch.zeros(ROWS, 3))
+        assert model.eval()(inputs).abs().sum() > 0
+
+
+@pytest.mark.parametrize("net_name", ["mlp", "conv_norm", "tokens"], indirect=True)
+def test_batches_of_any_size_need_two_graphs(model_and_inputs):
+    model, inputs = model_and_inputs
+    counter = CompileCounterWithBackend("eager")
+    run = compiled(model, counter)
+    for training in (True, False):
+        model.train(training)
+        before = counter.frame_count
+        for rows in (6, 5, 4, 3):
+            output = run(inputs[:rows])
+            if not training:
+                torch.testing.assert_close(output, model(inputs[:rows]), rtol=1e-5, atol=1e-5)
+        assert counter.frame_count - before <= 2  # one for the first size, one for all others
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Inductor imports torch.jit
+@pytest.mark.parametrize("net_name", ["conv_norm", "transformer"], indirect=True)
+def test_inductor_trains_and_predicts_like_eager(model_and_inputs):
+    model, inputs = model_and_inputs
+    run = compiled(model, "inductor")
+    check_training(run, model.train(), inputs, exact=not model.method.stochastic)
+    check_evaluation(run, model, inputs)

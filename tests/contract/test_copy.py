@@ -32,17 +32,12 @@ def duplicate(request):
     return request.param
 
 
-def test_a_copy_predicts_the_same_bit_for_bit(model_and_inputs, duplicate):
+def test_a_copy_draws_and_predicts_the_same_bit_for_bit(model_and_inputs, duplicate):
     model, inputs = model_and_inputs
     trained_one_step(model, inputs)  # a used model copies too
     twin = duplicate(model)
     assert torch.equal(predicted(twin, inputs), predicted(model, inputs))
     assert torch.equal(twin.kl(), model.kl())
-
-
-def test_a_copy_draws_the_same_training_noise_from_the_same_seed(model_and_inputs, duplicate):
-    model, inputs = model_and_inputs
-    twin = duplicate(model)
     outputs = []
     for each in (model, twin):
         torch.manual_seed(3)
@@ -54,62 +49,50 @@ def test_training_a_copy_leaves_the_original(model_and_inputs, duplicate):
     model, inputs = model_and_inputs
     before, twin = predicted(model, inputs), duplicate(model)
     trained_one_step(twin, inputs)
-    model.eval()
     assert torch.equal(predicted(model, inputs), before)
     assert not torch.equal(predicted(twin, inputs), before)
 
 
-def test_a_copy_has_one_scope_of_its_own_for_all_hosts(model_and_inputs, duplicate):
-    model, inputs = model_and_inputs
-    twin = duplicate(model)
-    assert twin.scope is not model.scope
-    assert all(m.scope is twin.scope for m in twin.modules() if isinstance(m, Host))
-    twin.eval()(inputs)
-    assert (twin.scope.rows, model.scope.rows) != (0, twin.scope.rows)
-    own = set(twin.modules())
-    assert all(host in own for host, _ in twin.shared)
-
-
-def test_a_copy_ties_what_was_tied(model_and_inputs, duplicate):
+def test_a_copy_has_parts_and_a_scope_of_its_own(model_and_inputs, duplicate):
     model, _ = model_and_inputs
-    twin = duplicate(model)
-    assert [n for n, _ in twin.named_parameters()] == [n for n, _ in model.named_parameters()]
-    assert twin.report == model.report
-    assert {q.key for _, _, q, _ in twin.posteriors()} == {
-        q.key for _, _, q, _ in model.posteriors()
-    }
-
-
-def test_a_copy_does_not_inherit_the_gradient_edit(model_and_inputs, duplicate):
-    model, inputs = model_and_inputs
     optimizer = torch.optim.SGD(lb.param_groups(model, lr=0.1))
     handle = lb.attach_kl(optimizer, model, num_data=6)
     twin = duplicate(model)
-    assert model.kl_attached
-    assert not twin.kl_attached
-    lb.objective(twin, (inputs, labels()), lb.Categorical(), num_data=6)
+    assert twin.scope is not model.scope
+    assert all(m.scope is twin.scope for m in twin.modules() if isinstance(m, Host))
+    assert set(twin.modules()).isdisjoint(model.modules())
+    assert all(host in set(twin.modules()) for host, _ in twin.shared)
+    assert len(twin.shared) == len(model.shared)
+    # Without doubles: what was tied is tied.
+    assert [n for n, _ in twin.named_parameters()] == [n for n, _ in model.named_parameters()]
+    assert [q.key for _, _, q, _ in twin.posteriors()] == [
+        q.key for _, _, q, _ in model.posteriors()
+    ]
+    # The edit of the gradients belongs to the original's optimiser.
+    assert (model.kl_attached, twin.kl_attached) == (True, False)
     handle.remove()
+
+
+def test_a_copy_of_a_model_that_predicted_holds_no_noise(noisy, duplicate):
+    model, inputs = converted(noisy, "mlp")
+    before = model.scope.plan
+    predicted(model, inputs)
+    assert model.scope.plan is before
+    assert duplicate(model).scope.plan.noise is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_to_keeps_slot_parameters_in_step(model_and_inputs, dtype):
     model, inputs = model_and_inputs
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    mean = model.eval()(inputs)
     assert model.to(dtype) is model
     assert {p.dtype for p in model.parameters()} == {dtype}
     for name, p in model.named_parameters():
         assert torch.equal(p, before[name].to(dtype)), name
-    assert model.eval()(cast(inputs, dtype)).dtype == dtype
-    assert predicted(model, cast(inputs, dtype)).isfinite().all()
-
-
-def test_float64_of_a_float32_model_is_the_same_model(model_and_inputs):
-    model, inputs = model_and_inputs
-    mean = model.eval()(inputs)
-    kl = model.kl()
-    model.double()
-    torch.testing.assert_close(model(cast(inputs, torch.float64)).float(), mean)
-    torch.testing.assert_close(model.kl(), kl, rtol=1e-5, atol=1e-5)
+    inputs, loose = cast(inputs, dtype), 1e-5 if dtype == torch.float64 else 0.05
+    torch.testing.assert_close(model(inputs), mean.to(dtype), rtol=loose, atol=loose)
+    assert predicted(model, inputs).isfinite().all()
 
 
 def test_state_has_the_original_keys_and_slots(method, net_name):
@@ -142,12 +125,3 @@ def test_the_own_state_loads_strictly_into_another_conversion(method, net_name):
     other = lb.bayesianize(nets(seed=7)[net_name]()[0], method, example=inputs)
     other.load_state_dict(model.state_dict(), strict=True)
     assert torch.equal(predicted(other, inputs), predicted(model, inputs))
-
-
-def test_the_mean_network_is_the_pretrained_network(method, net_name):
-    plain, inputs = nets()[net_name]()
-    expected = plain.eval()(inputs)
-    model, _ = converted(method, net_name)
-    if method.members:
-        pytest.skip("the mean of a mixture is no member")
-    torch.testing.assert_close(model.eval()(inputs), expected, rtol=1e-6, atol=1e-6)

@@ -95,6 +95,15 @@ TRANSPOSED = [
     ),
     _conv(2, "depthwise", transposed=True, groups=4, out_channels=8, bias=False),
 ]
+
+
+def _stopped_norm() -> nn.Module:
+    """A norm whose statistics were kept up to now and stay as they are."""
+    norm = nn.BatchNorm2d(4)
+    norm.track_running_stats = False
+    return norm
+
+
 BATCH_NORMS = [
     Case("BatchNorm1d", lambda: nn.BatchNorm1d(4), (4,)),
     Case("BatchNorm1d-sequence", lambda: nn.BatchNorm1d(4), (4, 5)),
@@ -104,6 +113,7 @@ BATCH_NORMS = [
     Case("BatchNorm1d-cumulative", lambda: nn.BatchNorm1d(4, momentum=None), (4,)),
     Case("BatchNorm2d-frozen", lambda: nn.BatchNorm2d(4, momentum=0.0), (4, 5, 3)),
     Case("BatchNorm2d-untracked", lambda: nn.BatchNorm2d(4, track_running_stats=False), (4, 5, 3)),
+    Case("BatchNorm2d-stopped", _stopped_norm, (4, 5, 3)),
     Case("SyncBatchNorm", lambda: nn.SyncBatchNorm(4), (4, 5, 3)),
     Case("SyncBatchNorm-cumulative", lambda: nn.SyncBatchNorm(4, momentum=None), (4, 5)),
 ]

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import leanbayes as lb
+from leanbayes import layers, ops
 from leanbayes.layers import Host
 
 
@@ -71,6 +72,12 @@ def test_a_subclass_without_forward_of_its_own_converts_and_comes_back(x):
     assert plain.shout() == "ACME"
     for name, tensor in state.items():
         assert torch.equal(plain.state_dict()[name], tensor)
+
+
+def test_converted_layers_of_one_subclass_have_one_class(x):
+    net = nn.Sequential(Branded(4, 4), Branded(4, 4))
+    model = lb.bayesianize(net, lb.MeanField(), example=x)
+    assert type(net[0]) is type(net[1]) is type(copy.deepcopy(model).net[0])
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
@@ -167,6 +174,38 @@ def test_what_has_no_host_is_left_and_listed(x):
     net = nn.Sequential(nn.Linear(4, 4), nn.PReLU(), nn.Linear(4, 2))
     model = lb.bayesianize(net, lb.MeanField(), example=x)
     assert reasons(model) == {"1": "no host for this type: its parameters stay point estimates"}
+
+
+class Scale(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, x):
+        return x * self.weight
+
+
+class BayesianScale(Host, Scale):
+    kind = "scale"
+    stock = Scale
+    tensor_names = ("weight",)
+
+    def forward(self, x):
+        return ops.affine(x, self.form("weight"), None, 1)
+
+
+def test_a_registered_host_makes_a_new_type_convertible(x):
+    net = nn.Sequential(nn.Linear(4, 4), Scale(4))
+    try:
+        assert lb.register_host(BayesianScale) is BayesianScale
+        lb.register_host(BayesianScale)  # once more is harmless
+        with pytest.raises(lb.ConversionError, match="BayesianScale already"):
+            lb.register_host(type("Other", (BayesianScale,), {}))
+        model = lb.bayesianize(net, lb.MeanField(init_std=0.5), example=x)
+        assert converted(model) == ["0", "1"]
+        assert type(lb.collapse(model)[1]) is Scale
+    finally:
+        layers.HOSTS.pop(Scale, None)
 
 
 def test_hooks_fire_after_conversion_and_after_collapse(x):

@@ -103,6 +103,20 @@ def test_training_rows_equal_stock_passes_with_the_draws_they_took(case, estimat
             for row in range(rows)
         ]
         assert_equal(found, torch.cat(expected))
+        assert_same_gradients(model, found, torch.cat(expected))
+
+
+def assert_same_gradients(model, found, expected):
+    """Of the stock parameters and of the scales."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for gradients in zip(
+        *(
+            torch.autograd.grad(y.sin().sum(), parameters, retain_graph=True, allow_unused=True)
+            for y in (found, expected)
+        ),
+        strict=True,
+    ):
+        assert_equal(*gradients)
 
 
 def expected_form(case, estimator):

@@ -91,6 +91,30 @@ def test_the_padding_row_has_no_noise_no_gradient_and_no_kl(padding, estimator):
         assert (gradient[others] != 0).all()
 
 
+class Positions(nn.Module):
+    """Ids, and positions that have no batch."""
+
+    def __init__(self, length):
+        super().__init__()
+        self.token = nn.Embedding(7, 4)
+        self.position = nn.Embedding(length, 4)
+
+    def forward(self, ids):
+        return self.token(ids) + self.position(torch.arange(ids.shape[1]))
+
+
+@pytest.mark.parametrize("length", [7, 8], ids=["odd", "multiple_of_the_rows"])
+def test_positions_without_a_batch_are_refused_not_mixed_up_with_rows(length):
+    """A table that takes [T] ids cannot hold one draw for each of B rows."""
+    net = Positions(length)
+    ids = torch.randint(0, 7, (4, length), generator=torch.Generator().manual_seed(0))
+    with pytest.raises(lb.LeanBayesError, match="select="):
+        lb.bayesianize(net, lb.MeanField(), example=ids)
+    assert type(net.position) is nn.Embedding
+    method = lb.MeanField(select=~lb.select.by_name("position"))
+    assert len(lb.bayesianize(net, method, example=ids).report.converted) == 1
+
+
 def test_ids_of_any_integer_type_give_the_same_rows():
     model = lb.bayesianize(table(), lb.MeanField(init_std=0.5), example=IDS).eval()
     plan = lb.Plan(groups=3, noise=KeyedNoise(0, range(3)))
@@ -118,3 +142,23 @@ def test_tables_that_a_draw_would_break_are_left_and_listed(options, reason):
     assert (skipped.name, skipped.type) == ("0", "Embedding")
     assert reason in skipped.reason
     assert torch.equal(layer(IDS), stock(IDS))
+
+
+def test_positions_given_once_for_all_rows_are_drawn_by_row():
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(7, 4), nn.Embedding(5, 4)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, ids):
+            place = torch.arange(ids.shape[1]).unsqueeze(0)
+            return self.head((self.words(ids) + self.places(place)).mean(1))
+
+    ids = torch.randint(0, 7, (6, 5))
+    model = lb.bayesianize(Positions().double(), lb.MeanField(init_std=0.3), example=ids)
+    options = {"likelihood": lb.Categorical(), "samples": 4, "seed": 0}
+    folded = lb.predict(model, ids, chunk=4, **options).probs
+    torch.testing.assert_close(folded, lb.predict(model, ids, **options).probs, rtol=1e-12, atol=0)
+    y = model.train()(ids[:1].expand(6, 5))
+    assert len({tuple(row.tolist()) for row in y}) == 6

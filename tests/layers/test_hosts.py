@@ -130,6 +130,16 @@ def test_a_single_row_passes_in_evaluation(case):
         assert_equal(model(x, plan=plan), stock(x))
 
 
+def test_a_batch_norm_without_a_counter_updates_as_the_stock_layer_does():
+    norm = nn.BatchNorm1d(4).double()
+    norm.num_batches_tracked = None
+    stock = copy.deepcopy(norm)
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).double()
+    model = lb.bayesianize(norm, lb.MeanField(init_std=0.0)).train()
+    assert_equal(model(x), stock(x))
+    assert_equal(norm.running_var, stock.running_var)
+
+
 @each(BATCH_NORMS)
 def test_a_norm_without_affine_map_stays_stock_and_counts_as_before(case):
     norm = case.layer()

@@ -126,6 +126,9 @@ def joint_class(host: type[Host], layer: type[nn.Module]) -> type[nn.Module]:
     """The class that a layer of type `layer` takes as a host."""
     if layer is host.stock:
         return host
+    for known in host.__subclasses__():  # one class a type, as torch.compile guards on it
+        if known.__dict__.get("origin") == (host, layer):
+            return known
     name = f"Bayesian{layer.__name__}"
     return type(name, (host, layer), {"origin": (host, layer), "__module__": layer.__module__})
 

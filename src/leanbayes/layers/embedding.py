@@ -41,6 +41,9 @@ class BayesianEmbedding(Host, nn.Embedding):
 
     def forward(self, input: Tensor) -> Tensor:
         """Look up ids [D * R, ...]."""
+        if input.dim() > 1 and input.shape[0] == 1 and not self.scope.plan.mean:
+            # Positions given once for all rows, as [1, T]: every row has a draw of its own.
+            input = input.expand(max(1, self.scope.rows), *input.shape[1:])
         weight = self.form("weight", self.ask("weight"))
         assert weight is not None
         return ops.embedding(input, weight, self._lookup, self.padding_idx)

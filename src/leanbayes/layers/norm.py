@@ -32,9 +32,8 @@ class _BatchNormHost(Host, _BatchNorm):
 
     def _average_factor(self) -> float:
         """Count the batch, and give the weight that it gets in the running statistics."""
-        if not (self.training and self.track_running_stats):
+        if not (self.training and self.track_running_stats) or self.num_batches_tracked is None:
             return 0.0 if self.momentum is None else self.momentum
-        assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
         return self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
 

@@ -1,0 +1,116 @@
+import json
+import sys
+
+import pytest
+
+import leanbayes as lb
+from leanbayes.cli import app
+from leanbayes.cli.table import render
+
+
+def test_help_names_every_command(leanbayes):
+    result = leanbayes("--help")
+    assert result.code == 0
+    assert {c.callback.__name__ for c in app.registered_commands} == {"demo", "methods"}
+    for command in ("demo", "methods"):
+        assert f"  {command} " in result.out
+
+
+def test_help_has_no_colour_codes(leanbayes, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in leanbayes("demo", "--help").out
+
+
+def test_the_version_is_that_of_the_package(leanbayes):
+    result = leanbayes("--version")
+    assert (result.code, result.out) == (0, f"leanbayes {lb.__version__}\n")
+
+
+def test_an_unknown_command_exits_with_2_and_offers_the_nearest(leanbayes):
+    result = leanbayes("dmeo")
+    assert result.code == 2
+    assert "'dmeo'" in result.err
+    assert "demo" in result.err
+    assert result.out == ""
+
+
+def test_an_unknown_option_exits_with_2(leanbayes):
+    assert leanbayes("methods", "--colour").code == 2
+
+
+def test_python_dash_m_is_the_same_command(python):
+    result = python("-m", "leanbayes", "--version")
+    assert (result.returncode, result.stdout) == (0, f"leanbayes {lb.__version__}\n")
+
+
+def test_the_command_line_itself_does_not_import_torch(python):
+    # An empty package in the place of leanbayes shows what leanbayes.cli adds on its own.
+    program = (
+        "import sys, types; from importlib.util import find_spec\n"
+        "package = types.ModuleType('leanbayes')\n"
+        "package.__path__ = find_spec('leanbayes').submodule_search_locations\n"
+        "sys.modules['leanbayes'] = package\n"
+        "import leanbayes.cli\n"
+        "print([m for m in ('torch', 'numpy', 'matplotlib', 'rich') if m in sys.modules])\n"
+    )
+    result = python("-c", program)
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (lb.ConfigError, 2),
+        (lb.ConversionError, 2),
+        (lb.PlanError, 2),
+        (lb.LeanBayesError, 2),
+        (lb.CheckpointError, 5),
+    ],
+)
+def test_an_error_of_leanbayes_is_one_line_and_an_exit_code(leanbayes, monkeypatch, error, code):
+    def fail():
+        raise error("found this,\n    expected that")
+
+    monkeypatch.setattr(lb, "methods", fail)
+    result = leanbayes("methods")
+    assert result.code == code
+    assert result.err == "leanbayes: found this, expected that\n"
+    assert result.out == ""
+
+
+def test_any_other_error_is_not_hidden(monkeypatch):
+    from leanbayes.cli import main
+
+    def fail():
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(lb, "methods", fail)
+    monkeypatch.setattr(sys, "argv", ["leanbayes", "methods"])
+    with pytest.raises(RuntimeError, match="a defect"):
+        main()
+
+
+def test_methods_lists_every_method_of_the_registry(leanbayes):
+    lines = leanbayes("methods").out.splitlines()
+    assert lines[0].split() == ["name", "paper", "cost", "advice"]
+    assert [line.split()[0] for line in lines[2:]] == sorted(lb.methods())
+    for line, (_, method) in zip(lines[2:], sorted(lb.methods().items()), strict=True):
+        for text in (method.paper, method.cost, method.advice):
+            assert text in line
+
+
+def test_methods_as_json_holds_the_same_facts(leanbayes):
+    found = json.loads(leanbayes("methods", "--json").out)
+    assert {m["name"]: (m["paper"], m["cost"], m["advice"]) for m in found} == {
+        name: (m.paper, m.cost, m.advice) for name, m in lb.methods().items()
+    }
+
+
+def test_a_table_aligns_names_left_and_figures_right():
+    text = render(["a", "figure"], [["long name", "1"], ["b", "22.5"]])
+    assert text.splitlines() == [
+        "a          figure",
+        "-----------------",
+        "long name       1",
+        "b            22.5",
+    ]
