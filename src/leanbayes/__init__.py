@@ -26,8 +26,13 @@ from leanbayes.likelihood import Bernoulli as Bernoulli
 from leanbayes.likelihood import Categorical as Categorical
 from leanbayes.likelihood import Gaussian as Gaussian
 from leanbayes.methods import MAP as MAP
+from leanbayes.methods import BatchEnsemble as BatchEnsemble
+from leanbayes.methods import Implicit as Implicit
 from leanbayes.methods import MeanField as MeanField
 from leanbayes.methods import Method as Method
+from leanbayes.methods import Patching as Patching
+from leanbayes.methods import RankOne as RankOne
+from leanbayes.methods import SharedEnsemble as SharedEnsemble
 from leanbayes.methods import methods as methods
 from leanbayes.model import BayesianModel as BayesianModel
 from leanbayes.objective import Objective as Objective

@@ -126,7 +126,7 @@ def collapse(model: nn.Module, member: int | None = None) -> nn.Module:
         True
     """
     source = unwrap(model)
-    members = source.method.members
+    members = source.method.index_members
     if member is not None and not 0 <= member < members:
         raise ConversionError(
             f"member {member} does not exist: the method {source.method.name} has {members} members"

@@ -45,7 +45,7 @@ def param_groups(
         "base": (lr, weight_decay),
         "mean": (lr, 0.0),
         "posterior": (fast, 0.0),
-        "bank": (fast, weight_decay / max(1, inner.method.members)),
+        "bank": (fast, weight_decay / _copies(inner.net)),
         "likelihood": (lr, 0.0),
     }
     sorted_in = _assigned(inner.net)
@@ -57,6 +57,11 @@ def param_groups(
         if params:
             groups.append({"params": params, "lr": rate, "weight_decay": decay, "name": name})
     return groups
+
+
+def _copies(net: nn.Module) -> int:
+    """Copies in the network's banks, by which their decay is divided."""
+    return max([1, *(getattr(q, "copies", 1) for _, _, q, _ in posteriors(net))])
 
 
 def _assigned(net: nn.Module) -> dict[int, tuple[str, nn.Parameter]]:

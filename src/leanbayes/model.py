@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -80,6 +81,8 @@ class BayesianModel(nn.Module):
                 f"draw: expected Plan(groups=1), found groups={plan.groups}, "
                 f"per_row={plan.per_row}"
             )
+        if plan.component is not None:
+            plan = replace(plan, component=plan.component.to(_device(self.net)))
         scope = self.scope
         scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
         if not plan.mean and plan.noise is None:
@@ -90,11 +93,11 @@ class BayesianModel(nn.Module):
                 for host, slot in self.shared
             }
 
-    def training_plan(self, rows: int, samples: int = 1) -> Plan:
+    def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:
         """The method's training plan for so many rows, `samples` repetitions included."""
         if self.sequence_first:
-            return MEAN if not self.method.stochastic else Plan(groups=samples)
-        return self.method.training_plan(rows, samples)
+            return MEAN if not self.method.is_random else Plan(groups=samples)
+        return self.method.training_plan(rows, samples, step)
 
     @contextmanager
     def sampling(self, plan: Plan) -> Iterator[nn.Module]:

@@ -76,6 +76,7 @@ def objective(  # noqa: PLR0913
     _check(inner, samples, likelihood_of, include_kl)
     scale = kl_weight / checked_num_data(num_data) if include_kl else None
     inputs, target = batch
+    samples = samples * inner.method.repeats
     plan = inner.training_plan(count_rows((inputs,), {}) * samples, samples)
     output = call(model, fold(inputs, samples), plan=plan)
     targets = fold(target, samples)

@@ -113,7 +113,7 @@ class Sampler:
         if count < 1 or count != int(count):
             raise ConfigError(f"samples must be a whole number of at least 1, found {samples!r}")
         key = int(torch.randint(2**62, ()).item()) if seed is None else seed
-        return Sampler(model, inner, chosen, member_weights(count, inner.method.members), key)
+        return Sampler(model, inner, chosen, member_weights(count, inner.method.index_members), key)
 
     def pieces(self, batch: Any, limits: Limits) -> Iterator[Any]:
         """Cut a batch whose activations would not fit into the memory."""
@@ -153,12 +153,12 @@ class Sampler:
         return self.likelihood.prediction(sums, samples, weights)
 
     def _weights_of(self, ids: range) -> Tensor:
-        if not self.inner.method.stochastic:  # one pass stands for all
+        if not self.inner.method.is_random:  # one pass stands for all
             return torch.ones(1, dtype=self.weights.dtype)
         return self.weights[ids.start : ids.stop]
 
     def _chunks(self, limits: Limits) -> Iterator[range]:
-        if not self.inner.method.stochastic:
+        if not self.inner.method.is_random:
             yield range(1)
             return
         size = self._chunk(limits)

@@ -41,6 +41,12 @@ class Site:
         return self.host.tensors(self.layer)
 
     @property
+    def depthwise(self) -> bool:
+        """True for a convolution that takes every channel by itself."""
+        groups = getattr(self.layer, "groups", 1)
+        return groups > 1 and groups == getattr(self.layer, "in_channels", 0)
+
+    @property
     def fixed_row(self) -> int | None:
         """A row of the weight that never is random."""
         return self.host.fixed_row(self.layer)

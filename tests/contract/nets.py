@@ -228,7 +228,7 @@ def slot_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def silent(method: lb.Method) -> lb.Method | None:
     """The method without noise at the start; None where it has noise that cannot be set to 0."""
-    if not method.stochastic:
+    if not method.is_random:
         return method
     has_scale = any(field.name == "init_std" for field in dataclasses.fields(method))
     return dataclasses.replace(method, init_std=0.0) if has_scale else None

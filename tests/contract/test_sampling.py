@@ -128,7 +128,7 @@ def test_uncertainty_is_decomposed_within_its_bounds(method, net_name):
     torch.testing.assert_close(p.aleatoric + p.epistemic, p.total, rtol=1e-12, atol=1e-12)
     assert (p.epistemic >= -1e-9).all()
     assert (p.epistemic <= math.log(8) + 1e-9).all()
-    if method.stochastic:
+    if method.is_random:
         assert (p.epistemic > 1e-8).all()
     else:
         assert (p.epistemic.abs() < 1e-12).all()

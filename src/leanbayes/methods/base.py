@@ -38,8 +38,6 @@ class Method(ABC):
     cost: ClassVar[str] = ""
     advice: ClassVar[str] = ""
     kl_kind: ClassVar[KLKind] = "none"
-    default_samples: ClassVar[int] = 20
-
     select: Selector = everything
 
     def __init_subclass__(cls, *, name: str = "", **kwargs: Any) -> None:
@@ -59,12 +57,22 @@ class Method(ABC):
         return self.slots(site)
 
     @property
-    def members(self) -> int:
-        """Mixture components under one network index; 0 where there is none."""
+    def index_members(self) -> int:
+        """Members under one index for the whole network; 0 where there is no such index."""
         return 0
 
     @property
-    def stochastic(self) -> bool:
+    def default_samples(self) -> int:
+        """Draws that a prediction averages unless told otherwise."""
+        return 20
+
+    @property
+    def repeats(self) -> int:
+        """Copies of the batch that the objective makes, besides `samples`."""
+        return 1
+
+    @property
+    def is_random(self) -> bool:
         """False where every draw is the same network."""
         return True
 
@@ -87,7 +95,7 @@ class Method(ABC):
             raise ConfigError(f"{self.name} chooses its layers without data or scores")
         return self
 
-    def training_plan(self, rows: int, samples: int = 1) -> Plan:  # noqa: ARG002
+    def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:  # noqa: ARG002
         """How `model(x)` samples in training; `rows` counts the `samples` repetitions."""
         return Plan(groups=samples, per_row=True)
 

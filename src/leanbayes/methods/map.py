@@ -33,10 +33,14 @@ class MAP(Method, name="map"):
     paper: ClassVar[str] = "-"
     cost: ClassVar[str] = "no parameters, 1 pass"
     advice: ClassVar[str] = "the baseline"
-    default_samples: ClassVar[int] = 1
 
     @property
-    def stochastic(self) -> bool:
+    def default_samples(self) -> int:
+        """One: all are the same."""
+        return 1
+
+    @property
+    def is_random(self) -> bool:
         """Never."""
         return False
 
@@ -49,7 +53,7 @@ class MAP(Method, name="map"):
         """None."""
         return {}
 
-    def training_plan(self, rows: int, samples: int = 1) -> Plan:  # noqa: ARG002
+    def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:  # noqa: ARG002
         """The network itself."""
         return MEAN
 

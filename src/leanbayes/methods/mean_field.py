@@ -96,7 +96,7 @@ class MeanField(Method, name="mean_field"):
             posterior.set_std(self.init_std)
         return posterior
 
-    def training_plan(self, rows: int, samples: int = 1) -> Plan:
+    def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:  # noqa: ARG002
         """One draw a row; one a batch if shared; `groups` a batch if so asked for."""
         if self.estimator == "shared":
             return Plan(groups=samples)

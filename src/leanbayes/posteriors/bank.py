@@ -108,7 +108,7 @@ class Bank(Posterior):
             return values[member]
         if self.keep is not None:
             return self.keep * values[0] + (1 - self.keep) * values[1]
-        return values.mean(0)
+        return base + (values - base).mean(0)  # exact where all copies are the base
 
     def kl(self, base: Tensor) -> Tensor:
         """Cross-entropy: by member under a network index, else its mean over the copies."""

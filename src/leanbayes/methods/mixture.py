@@ -1,0 +1,69 @@
+"""What methods with one member index for the whole network share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from leanbayes.errors import ConfigError
+from leanbayes.methods.assignment import Assign, assigned, check_members
+from leanbayes.methods.base import Method
+from leanbayes.noise import NoiseSource
+from leanbayes.plan import Plan
+from leanbayes.posteriors.kl import reduce_pairwise
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureMethod(Method):
+    """K members under one index; a row trains one of them, a sample predicts with one.
+
+    Attributes:
+        members: Number of members K.
+        assign: Which member a row trains.
+        kl: How the members' terms become one number: `mean` (within ln K of the mixture's KL),
+            `sum`, `averaged_draw`, `pairwise`.
+    """
+
+    rules: ClassVar[tuple[str, ...]] = ("mean", "sum")
+
+    members: int = 4
+    assign: Assign = "split"
+    kl: str = "mean"
+
+    def check(self) -> None:
+        """Raise on settings that cannot be."""
+        check_members(self.members)
+        if self.assign not in ("split", "interleave", "random", "tile"):
+            raise ConfigError(f"assign is split, interleave, random or tile; found {self.assign!r}")
+        if self.kl not in self.rules:
+            raise ConfigError(f"kl is one of {', '.join(self.rules)}; found {self.kl!r}")
+
+    @property
+    def index_members(self) -> int:
+        """The members."""
+        return self.members
+
+    @property
+    def repeats(self) -> int:
+        """Copies of the batch that the objective makes: one a member under `tile`."""
+        return self.members if self.assign == "tile" else 1
+
+    def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:
+        """One draw a row, of the member that the row is assigned to."""
+        component = assigned(self.assign, rows, self.members, step)
+        return Plan(groups=samples, per_row=True, component=component)
+
+    def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan:
+        """Sample t uses member t mod K."""
+        component = torch.tensor([t % self.members for t in samples])
+        return Plan(groups=len(samples), component=component, noise=noise)
+
+    def reduce_kl(self, terms: Tensor) -> Tensor:
+        """From the terms of the members to one number."""
+        if self.kl == "pairwise":
+            return reduce_pairwise(terms)
+        return terms.sum() if self.kl == "sum" else terms.mean()

@@ -1,0 +1,46 @@
+"""Point factors by channel, one a member: BatchEnsemble's fast weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.noise import NoiseSource
+from leanbayes.posteriors.base import Posterior
+
+
+class PointFactors(Posterior):
+    """K factors over C channels under one network index, without a law of their own.
+
+    Args:
+        like: A tensor that tells type and device.
+        size: Number of channels C.
+        members: Members K.
+        init_std: Standard deviation of the factors around 1 at the start.
+    """
+
+    regularises_base = False
+
+    def __init__(self, like: Tensor, size: int, *, members: int, init_std: float = 0.05) -> None:
+        super().__init__()
+        self.members = members
+        noise = torch.randn(members, size, device=like.device, dtype=like.dtype)
+        self.location = nn.Parameter(1 + init_std * noise)
+
+    def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:  # noqa: ARG002
+        """None is needed: the component is the draw."""
+        return base.new_zeros(draws)
+
+    def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """The factors of each draw's member, [draws, C]."""
+        if component is None:
+            component = torch.arange(len(noise), device=self.location.device) % self.members
+        return self.location[component]
+
+    def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
+        """The factors of a member, or their average."""
+        return self.location.mean(0) if member is None else self.location[member]
+
+    def kl(self, base: Tensor) -> Tensor:
+        """Zero: the prior is weight decay."""
+        return base.new_zeros(())
