@@ -24,6 +24,9 @@ class NoiseSource(Protocol):
     def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
         """Numbers in [0, 1), [draws, *shape]."""
 
+    def remember(self, key: str, make: Callable[[], Tensor]) -> Tensor:
+        """What `make` gives, which may be kept while this source lives."""
+
 
 class FreshNoise:
     """The global generator: what training uses, and what torch.compile can trace."""
@@ -36,13 +39,26 @@ class FreshNoise:
         """Numbers in [0, 1), [draws, *shape]."""
         return torch.rand((draws, *shape), device=like.device, dtype=like.dtype)
 
+    def remember(self, key: str, make: Callable[[], Tensor]) -> Tensor:  # noqa: ARG002
+        """What `make` gives."""
+        return make()
+
 
 class KeyedNoise:
-    """Draw s of tensor `key` depends on (seed, key, samples[s]) and on nothing else."""
+    """Draw s of tensor `key` depends on (seed, key, samples[s]) and on nothing else.
 
-    def __init__(self, seed: int, samples: Sequence[int]) -> None:
+    Args:
+        seed: The seed of the prediction.
+        samples: Which samples are drawn.
+        memory: Where tensors that stay the same for all samples are kept; None keeps none.
+    """
+
+    def __init__(
+        self, seed: int, samples: Sequence[int], memory: dict[str, Tensor] | None = None
+    ) -> None:
         self.seed = seed
         self.samples = samples
+        self.memory = memory
 
     def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
         """Standard normal numbers, [draws, *shape]."""
@@ -51,6 +67,14 @@ class KeyedNoise:
     def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
         """Numbers in [0, 1), [draws, *shape]."""
         return self._fill(key, draws, shape, like, torch.rand)
+
+    def remember(self, key: str, make: Callable[[], Tensor]) -> Tensor:
+        """What `make` gave first, where there is a memory."""
+        if self.memory is None:
+            return make()
+        if key not in self.memory:
+            self.memory[key] = make()
+        return self.memory[key]
 
     def _fill(
         self,
@@ -83,6 +107,10 @@ class FixedNoise:
     def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:  # noqa: ARG002
         """The stored tensor of this key."""
         return self.values[key]
+
+    def remember(self, key: str, make: Callable[[], Tensor]) -> Tensor:  # noqa: ARG002
+        """What `make` gives."""
+        return make()
 
 
 def key_seed(seed: int, key: str, sample: int) -> int:

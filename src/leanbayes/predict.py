@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -96,6 +96,7 @@ class Sampler:
     likelihood: Likelihood
     weights: Tensor
     seed: int
+    memory: dict[str, Tensor] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -173,7 +174,7 @@ class Sampler:
         return 1
 
     def _noise(self, ids: Sequence[int]) -> NoiseSource:
-        keyed = KeyedNoise(self.seed, ids)
+        keyed = KeyedNoise(self.seed, ids, self.memory)
         if not is_compiled(self.model):
             return keyed
         # A generator cannot be traced: draw before the graph is entered.

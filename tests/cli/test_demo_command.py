@@ -102,8 +102,8 @@ def test_without_a_terminal_every_stage_is_one_line_on_stderr(demo):
     lines = demo[0].stderr.splitlines()
     assert [line.partition(":")[0] for line in lines][:3] == [
         "training",
-        "fine-tuning map",
-        "fine-tuning mean_field",
+        "map",
+        "mean_field",
     ]
     assert all(line.endswith(" s") for line in lines)
 
@@ -154,12 +154,12 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_any_training(leanbayes,
 def test_the_demo_leaves_pyplot_threads_and_random_numbers_alone(leanbayes, monkeypatch, tmp_path):
     import torch
 
-    from leanbayes.cli import comparison
+    from leanbayes.cli import setting
 
     monkeypatch.setattr(
-        comparison,
+        setting,
         "smoke_settings",
-        lambda seed: comparison.Settings(
+        lambda seed: setting.Settings(
             seed=seed,
             width=1,
             train_images=32,
@@ -189,3 +189,17 @@ def test_the_quick_start_runs(python):
     assert lines[2].startswith("least sure: ")
     totals = [float(line.partition("total ")[2].split()[0]) for line in lines[1:3]]
     assert totals[0] < totals[1]
+
+
+@pytest.mark.slow
+def test_the_full_demo_shows_mean_field_better_calibrated_within_two_minutes(python, tmp_path):
+    result = python("-m", "leanbayes", "demo", "--json", "--out", tmp_path)
+    assert result.returncode == 0, result.stderr
+    figures = json.loads(result.stdout)
+    by_name = {m["method"]: m for m in figures["methods"]}
+    point, bayes = by_name["map"], by_name["mean_field"]
+    assert bayes["nll"] < point["nll"]
+    assert bayes["ece"] < point["ece"]
+    assert bayes["ood_auroc_total"] > point["ood_auroc_total"] > 0.8
+    assert min(point["accuracy"], bayes["accuracy"]) > 0.85
+    assert figures["seconds"] < 120

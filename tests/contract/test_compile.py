@@ -5,7 +5,8 @@ import pickle
 
 import pytest
 import torch
-from nets import ROWS, converted, gradients, labels, predicted, slot_parameters
+from nets import CLASSES, ROWS, Residual, converted, gradients, labels, predicted, slot_parameters
+from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import leanbayes as lb
@@ -93,6 +94,31 @@ def test_however_it_is_compiled_seeded_prediction_equals_eager(noisy, compile_):
     compile_(model)
     torch.testing.assert_close(predicted(model, inputs), eager, rtol=1e-5, atol=1e-5)
     check_training(model, model, inputs, exact=False)
+
+
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Residual(5) for _ in range(10)])
+        self.head = nn.Linear(5, CLASSES)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_equal_blocks_share_their_graphs(method):
+    net, inputs = Deep(), torch.randn(ROWS, 5)
+    model = lb.bayesianize(net, method, example=inputs)
+    counter = CompileCounterWithBackend("eager")
+    for block in net.blocks:
+        block.compile(backend=counter, fullgraph=True)
+    for _ in range(2):
+        check_training(model, model.train(), inputs, exact=False)
+    assert counter.frame_count <= 2  # as in the plain network: inputs with and without gradient
+    check_evaluation(model, model, inputs)
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])

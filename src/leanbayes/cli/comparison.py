@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,94 +16,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import leanbayes as lb
-from leanbayes.cli.progress import stage
-from leanbayes.data import digits_28, fashion_mini
+from leanbayes.cli.progress import Tick, stage
+from leanbayes.cli.setting import Batches, Data, Settings
 from leanbayes.prediction import Classification
 
 BASELINE = "map"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Every number that the demo depends on; the same for all methods.
-
-    Chosen on 1,000 held-out training images, never on the test images. The prior of every method
-    is N(0, 1): for plain weights that is a weight decay of 1 / train_images.
-
-    Attributes:
-        seed: Of the weights, the order of the batches and the draws.
-        width: Of the LeNet.
-        train_images: Images to train on, from the first.
-        test_images: Images to test on.
-        ood_images: Handwritten digits.
-        epochs: Of the training that all methods start from.
-        lr: Its learning rate (Adam).
-        tuning_epochs: Further epochs of every method, the baseline included.
-        tuning_lr: Learning rate of the network's own parameters then.
-        posterior_lr: Learning rate of the parameters that a method adds.
-        batch: Images a step.
-        samples: Draws a prediction.
-        bins: Of the expected calibration error.
-    """
-
-    seed: int = 0
-    width: int = 2
-    train_images: int = 6000
-    test_images: int = 2000
-    ood_images: int = 1797
-    epochs: int = 12
-    lr: float = 2e-3
-    tuning_epochs: int = 6
-    tuning_lr: float = 1e-4
-    posterior_lr: float = 5e-3
-    batch: int = 64
-    samples: int = 20
-    bins: int = 15
-
-    @property
-    def weight_decay(self) -> float:
-        """The prior N(0, 1) as the weight decay of a mean loss."""
-        return 1 / self.train_images
-
-
-def smoke_settings(seed: int) -> Settings:
-    """A few seconds: enough to see that everything works, too little to compare methods."""
-    return Settings(
-        seed=seed,
-        width=1,
-        train_images=1200,
-        test_images=300,
-        ood_images=300,
-        epochs=1,
-        tuning_epochs=1,
-        batch=16,
-        samples=5,
-    )
-
-
-@dataclass(frozen=True)
-class Data:
-    """Images to train on, to test on, and of another world."""
-
-    x: Tensor
-    y: Tensor
-    x_test: Tensor
-    y_test: Tensor
-    x_ood: Tensor
-    classes: tuple[str, ...]
-
-    @staticmethod
-    def of(settings: Settings) -> Data:
-        """Read the embedded sets."""
-        full = fashion_mini()
-        return Data(
-            full.x_train[: settings.train_images],
-            full.y_train[: settings.train_images],
-            full.x_test[: settings.test_images],
-            full.y_test[: settings.test_images],
-            digits_28()[: settings.ood_images],
-            full.classes,
-        )
+PIECE = 500  # images a step of the progress bar in prediction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,14 +108,9 @@ def train(settings: Settings, data: Data) -> nn.Module:
     optimizer = torch.optim.Adam(
         net.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
     )
-    _run_epochs(
-        "training",
-        settings,
-        data,
-        settings.epochs,
-        optimizer,
-        lambda x, y: cross_entropy(net(x), y),
-    )
+    batches = Batches(data.x, data.y, settings.epochs, settings)
+    with stage("training", len(batches)) as tick:
+        _descend(batches, optimizer, lambda x, y: cross_entropy(net(x), y), tick)
     return net
 
 
@@ -211,10 +124,13 @@ def converted(
 
 def scored(model: lb.BayesianModel, settings: Settings, data: Data) -> tuple[Score, Classification]:
     """Fine-tune and measure."""
+    batches = Batches(data.x, data.y, settings.tuning_epochs, settings)
+    pieces = [torch.split(x, PIECE) for x in (data.x_test, data.x_ood)]
     start = time.perf_counter()
-    fine_tune(model, settings, data)
-    tuned = time.perf_counter()
-    inside, outside = (predicted(model, settings, x) for x in (data.x_test, data.x_ood))
+    with stage(model.method.name, len(batches) + sum(map(len, pieces))) as tick:
+        fine_tune(model, settings, batches, tick)
+        tuned = time.perf_counter()
+        inside, outside = (predicted(model, settings, images, tick) for images in pieces)
     done = time.perf_counter()
     measure = lb.metrics
     score = Score(
@@ -233,7 +149,7 @@ def scored(model: lb.BayesianModel, settings: Settings, data: Data) -> tuple[Sco
     return score, inside
 
 
-def fine_tune(model: lb.BayesianModel, settings: Settings, data: Data) -> None:
+def fine_tune(model: lb.BayesianModel, settings: Settings, batches: Batches, tick: Tick) -> None:
     """Train on the negative log-likelihood; the optimiser adds the gradients of the KL."""
     groups = lb.param_groups(
         model,
@@ -242,51 +158,52 @@ def fine_tune(model: lb.BayesianModel, settings: Settings, data: Data) -> None:
         weight_decay=settings.weight_decay,
     )
     optimizer = torch.optim.Adam(groups)
-    handle = lb.attach_kl(optimizer, model, num_data=len(data.x))
+    handle = lb.attach_kl(optimizer, model, num_data=len(batches.x))
     likelihood = lb.Categorical()
     model.train()
-    _run_epochs(
-        f"fine-tuning {model.method.name}",
-        settings,
-        data,
-        settings.tuning_epochs,
+    _descend(
+        batches,
         optimizer,
         lambda x, y: lb.objective(model, (x, y), likelihood, include_kl=False).loss,
+        tick,
     )
     handle.remove()
 
 
-def predicted(model: lb.BayesianModel, settings: Settings, x: Tensor) -> Classification:
-    """The averaged prediction for images, with the draws of the seed."""
+def predicted(
+    model: lb.BayesianModel, settings: Settings, images: Sequence[Tensor], tick: Tick
+) -> Classification:
+    """The averaged prediction, with the draws of the seed, whatever the pieces."""
+
+    def pieces() -> Iterator[Tensor]:
+        for piece in images:
+            yield piece
+            tick()
+
     samples = settings.samples if model.method.members == 0 else None
-    p = lb.predict(model, x, likelihood=lb.Categorical(), samples=samples, seed=settings.seed)
+    p = lb.predict(
+        model, pieces(), likelihood=lb.Categorical(), samples=samples, seed=settings.seed
+    )
     assert isinstance(p, Classification)
     return p
 
 
-def _run_epochs(
-    name: str,
-    settings: Settings,
-    data: Data,
-    epochs: int,
+def _descend(
+    batches: Batches,
     optimizer: torch.optim.Optimizer,
     loss: Callable[[Tensor, Tensor], Tensor],
+    tick: Tick,
 ) -> None:
-    # An own generator: every method sees the same batches, however many numbers it draws.
-    order = torch.Generator().manual_seed(settings.seed)
-    batches = -(-len(data.x) // settings.batch)
-    with stage(name, epochs * batches) as tick:
-        for _ in range(epochs):
-            for rows in torch.split(torch.randperm(len(data.x), generator=order), settings.batch):
-                optimizer.zero_grad()
-                torch.autograd.backward(loss(data.x[rows], data.y[rows]))
-                optimizer.step()
-                tick()
+    for x, y in batches:
+        optimizer.zero_grad()
+        torch.autograd.backward(loss(x, y))
+        optimizer.step()
+        tick()
 
 
 @contextmanager
 def _one_thread(seed: int) -> Iterator[None]:
-    """Seed, and keep to one thread: for so small a net two gain little, and lose on a busy machine."""
+    """Seed, and keep to one thread: so small a net gains little by two, and loses where they wait."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -11,8 +11,9 @@ import typer
 
 from leanbayes.cli.demo_report import record, text
 
-if TYPE_CHECKING:  # it imports torch
-    from leanbayes.cli.comparison import Comparison, Data
+if TYPE_CHECKING:  # they import torch
+    from leanbayes.cli.comparison import Comparison
+    from leanbayes.cli.setting import Data
 
 PICTURED = "mean_field"
 
@@ -28,7 +29,8 @@ def demo(
     """Make a trained network Bayesian with every method and compare."""
     start = time.perf_counter()
     _make_folder(out)
-    from leanbayes.cli.comparison import Data, Settings, compare, smoke_settings
+    from leanbayes.cli.comparison import compare
+    from leanbayes.cli.setting import Data, Settings, smoke_settings
 
     settings = smoke_settings(seed) if smoke else Settings(seed=seed)
     data = Data.of(settings)

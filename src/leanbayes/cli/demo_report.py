@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from leanbayes.cli.table import render
 
-if TYPE_CHECKING:  # it imports torch
-    from leanbayes.cli.comparison import Comparison, Settings
+if TYPE_CHECKING:  # they import torch
+    from leanbayes.cli.comparison import Comparison
+    from leanbayes.cli.setting import Settings
 
 HEAD = ("method", "accuracy", "NLL", "ECE", "OOD total", "OOD epistemic", "added", "seconds")
 READING = """\
@@ -60,13 +61,17 @@ def text(result: dict[str, Any], out: Path) -> str:
 
 def _header(settings: dict[str, Any], result: dict[str, Any]) -> str:
     return (
-        f"LeNet, {result['parameters']:,} parameters, trained for {settings['epochs']} epochs on "
+        f"LeNet, {result['parameters']:,} parameters, trained for {_epochs(settings['epochs'])} on "
         f"{settings['train_images']:,} images of Fashion-MNIST.\n"
-        f"Every method fine-tunes a copy for {settings['tuning_epochs']} more epochs, map too, "
-        "under the same prior N(0, 1).\n"
+        "Every method, map too, then fine-tunes a copy of it for "
+        f"{_epochs(settings['tuning_epochs'])}, with default arguments.\n"
         f"Scores: {settings['test_images']:,} test images; OOD: {settings['ood_images']:,} "
         f"handwritten digits; {settings['samples']} samples; seed {settings['seed']}."
     )
+
+
+def _epochs(count: int) -> str:
+    return f"{count} epoch{'s' if count != 1 else ''}"
 
 
 def _cells(score: dict[str, Any]) -> list[str]:

@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from leanbayes.forms import Form, PerDraw, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.ops import at_least_float32
+from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of, local_part
 from leanbayes.posteriors.estimators import Estimator, MeanFieldPosterior
 
@@ -58,7 +60,7 @@ class Gaussian(MeanFieldPosterior):
         return source.normal(self.key, draws, base.shape, base)
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """`base + exp(log_std) * noise`."""
+        """`base + exp(log_std) * noise`; noise of one draw may lack the leading dimension."""
         if self.random is not None:
             noise = noise * self.random
         value: Tensor = _Reparameterise.apply(base, self.log_std, noise)  # type: ignore[no-untyped-call]
@@ -77,6 +79,19 @@ class Gaussian(MeanFieldPosterior):
     def perturbation(self, base: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
         """`exp(log_std) * noise`."""
         return self.std() * noise
+
+    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
+        """Explicit draws, or mean, perturbation and signs."""
+        if drawn.sign1 is not None:
+            return super().realise(base, drawn, scope)
+        noise = drawn.values.to(base.dtype)
+        one = noise.shape[0] == 1
+        if torch.is_grad_enabled():
+            value = self.draw(base, noise[0] if one else noise)
+        else:  # the scales do not change during a prediction: one exponential for all samples
+            value = torch.addcmul(base, scope.source.remember(self.key, self.std), noise)
+            value = value[0] if one else value
+        return Shared(value) if one else PerDraw(value)
 
     def kl(self, base: Tensor) -> Tensor:
         """The closed form, a scalar, in float32 at least."""
@@ -158,4 +173,7 @@ class _Reparameterise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         mean, value = ctx.saved_tensors
-        return grad.sum(0), ((value - mean) * grad).sum(0), None
+        scale_grad = (value - mean).mul_(grad)
+        if grad.dim() == mean.dim():  # one draw, without a leading dimension
+            return grad, scale_grad, None
+        return grad.sum(0), scale_grad.sum(0), None
