@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
-from leanbayes.model import BayesianModel, unwrap
+from leanbayes.model import BayesianModel, reshard, unwrap
 from leanbayes.objective import checked_num_data
 from leanbayes.posteriors.base import Posterior
 
@@ -47,6 +47,7 @@ class KLEdit:
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_call: Any) -> None:
         _refuse_scaled(optimizer)
+        reshard(self.model)
         scale = self.weight() / self.num_data
         managed = {id(p) for group in optimizer.param_groups for p in group["params"]}
 
@@ -90,6 +91,7 @@ def attach_kl(
         >>> handle = lb.attach_kl(opt, model, num_data=50_000)
     """
     inner = unwrap(model)
+    reshard(inner)
     if inner.kl_attached:
         raise ConfigError(
             "the KL edit is attached already and would count twice: handle.remove() comes first"

@@ -58,7 +58,7 @@ class Posterior(nn.Module, ABC):
         if scope.plan.mean:
             return Shared(self.mean(base))
         scope.visit(self.key)
-        drawn = scope.shared.get(self.key)
+        drawn = scope.taken(self.key)
         return self.realise(base, drawn or self.drawn(base, scope, ask), scope)
 
     def drawn(self, base: Tensor, scope: Scope, ask: Ask) -> Drawn:  # noqa: ARG002

@@ -62,6 +62,8 @@ class Gaussian(Posterior):
         """`base + exp(log_std) * noise`; noise of one draw may lack the leading dimension."""
         if self.random is not None:
             noise = noise * self.random
+        if torch.compiler.is_compiling():  # the compiler itself decides what backward keeps
+            return torch.addcmul(base, self.log_std.exp(), noise)
         value: Tensor = _Reparameterise.apply(base, self.log_std, noise)  # type: ignore[no-untyped-call]
         return value
 
@@ -89,7 +91,7 @@ class Gaussian(Posterior):
             and self.estimator in ("auto", "local")
             and scope.estimating
             and not scope.plan.mean
-            and self.key not in scope.shared
+            and scope.taken(self.key) is None
         )
 
     def drawn(self, base: Tensor, scope: Scope, ask: Ask) -> Drawn:
