@@ -65,11 +65,14 @@ class Host(nn.Module):
         base: Tensor | None = getattr(self, slot)
         if base is None:
             return None
-        if slot not in self.slots:
+        posterior = self.slots._modules.get(slot)
+        if posterior is None:
             return Shared(base)
-        if self.scope.trace is not None:
-            self.scope.trace.append((self, slot))
-        return self.posterior(slot).form(base, self.scope, ask)
+        scope = self.scope
+        if scope.trace is not None:
+            scope.trace.append((self, slot))
+        form: Form = posterior.form(base, scope, ask)  # type: ignore[operator]
+        return form
 
     def posterior(self, slot: str) -> Posterior:
         """The posterior in a slot."""

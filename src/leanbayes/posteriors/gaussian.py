@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.forms import Ask, Flipped, Form, Moments, PerDraw, Shared
-from leanbayes.noise import NoiseSource, signs
+from leanbayes.noise import KeyedNoise, NoiseSource, signs
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import Editable, Estimator, Posterior, gradient_of, local_part
@@ -79,10 +79,19 @@ class Gaussian(Posterior):
 
     def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
         """Moments where rows and draws coincide, else what the noise stands for."""
+        source = scope.plan.noise
+        if isinstance(source, KeyedNoise) and not torch.is_grad_enabled():
+            return self._predicted(base, scope.draws(self.granularity), source)
         if self._local(scope, ask):
             scope.visit(self.key)
             return Moments(base, self.std().square())
         return super().form(base, scope, ask)
+
+    def _predicted(self, base: Tensor, draws: int, source: KeyedNoise) -> Form:
+        """Explicit draws without a graph: one exponential for all samples, noise made in place."""
+        noise = source.normal(self.key, draws, base.shape, base)
+        value = torch.addcmul(base, source.remember(self.key, self.std), noise, out=noise)
+        return Shared(value[0]) if draws == 1 else PerDraw(value)
 
     def _local(self, scope: Scope, ask: Ask) -> bool:
         # A layer that runs twice must use one draw, which integrated-out noise cannot be.
@@ -104,21 +113,15 @@ class Gaussian(Posterior):
         sign0 = None if size0 is None else signs(draws, size0, base)
         return Drawn(self.noise(base, 1, scope.source)[0], sign0, signs(draws, size1, base))
 
-    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
+    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:  # noqa: ARG002
         """Explicit draws, or mean, perturbation and signs."""
         if drawn.sign1 is None:
-            return self._explicit(base, drawn.values.to(base.dtype), scope)
+            noise = drawn.values.to(base.dtype)
+            one = noise.shape[0] == 1
+            value = self.draw(base, noise[0] if one else noise)
+            return Shared(value) if one else PerDraw(value)
         delta = self.std() * drawn.values.to(base.dtype)
         return Flipped(base, delta, drawn.sign0, drawn.sign1)
-
-    def _explicit(self, base: Tensor, noise: Tensor, scope: Scope) -> Form:
-        one = noise.shape[0] == 1
-        if torch.is_grad_enabled():
-            value = self.draw(base, noise[0] if one else noise)
-        else:  # the scales do not change during a prediction: one exponential for all samples
-            value = torch.addcmul(base, scope.source.remember(self.key, self.std), noise)
-            value = value[0] if one else value
-        return Shared(value) if one else PerDraw(value)
 
     def kl(self, base: Tensor) -> Tensor:
         """The closed form, a scalar, in float32 at least."""
