@@ -34,6 +34,8 @@ class KLEdit:
         self.kl_weight: float | Schedule = 1.0
         self.steps = 0
         self.attached = True
+        # Tensors are looked up at every step (FSDP2 exchanges them), layers stay what they are.
+        self._sites = [(host, slot, q) for host, slot, q, _ in model.posteriors()]
         self._hook = optimizer.register_step_pre_hook(self._before_step)
 
     def weight(self) -> float:
@@ -55,8 +57,8 @@ class KLEdit:
             return parameter.requires_grad and id(parameter) in managed
 
         by_type: dict[type[Posterior], list[tuple[Posterior, Tensor]]] = defaultdict(list)
-        for _, _, posterior, base in self.model.posteriors():
-            by_type[type(posterior)].append((posterior, base))
+        for host, slot, posterior in self._sites:
+            by_type[type(posterior)].append((posterior, getattr(host, slot)))
         for kind, sites in by_type.items():
             kind.add_kl_grads(sites, scale, editable)
         self.steps += 1

@@ -27,8 +27,9 @@ def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
             y = torch.bmm(rows, value.to(x.dtype).transpose(1, 2))
             return added(rejoined(y, (*x.shape[:-1], value.shape[1])), bias, -1)
         case Flipped(mean, delta, sign0, sign1):
-            noise = scaled(F.linear(scaled(x, sign1, -1), delta), sign0, -1)
-            return shifted(F.linear(x, mean, _shared(bias)) + noise, bias, -1)
+            noise = F.linear(scaled(x, sign1, -1), delta)
+            y = plus_scaled(F.linear(x, mean, _shared(bias)), noise, sign0, -1)
+            return shifted(y, bias, -1)
         case Moments(mean, variance):
             return _local_linear(x, mean, variance, bias)
 
@@ -71,8 +72,8 @@ def convolution(
         case Flipped(mean, delta, sign0, sign1):
             # A transposed kernel is laid out [I, O / groups, ...], a plain one the other way.
             before, after = (sign0, sign1) if transposed else (sign1, sign0)
-            noise = scaled(convolve(scaled(x, before, 1), delta, 1), after, 1)
-            y = convolve(x, mean, 1) + noise
+            noise = convolve(scaled(x, before, 1), delta, 1)
+            y = plus_scaled(convolve(x, mean, 1), noise, after, 1)
         case Moments():
             raise TypeError("a convolution has no local form: its kernel is shared by positions")
     return added(y, bias, 1)
@@ -143,6 +144,15 @@ def scaled(x: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
         return x
     spread = _spread(PerDraw(factor), x, channel_dim)
     return rejoined(blocks(x, len(spread)) * spread, x.shape)
+
+
+def plus_scaled(x: Tensor, y: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
+    """`x + y * factor` in one pass; factor [D, C]."""
+    if factor is None:
+        return x + y
+    spread = _spread(PerDraw(factor), y, channel_dim)
+    draws = len(spread)
+    return rejoined(torch.addcmul(blocks(x, draws), blocks(y, draws), spread), x.shape)
 
 
 def added(x: Tensor, bias: Form | None, channel_dim: int) -> Tensor:

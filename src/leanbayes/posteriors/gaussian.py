@@ -18,6 +18,8 @@ from leanbayes.posteriors.base import Editable, Estimator, Posterior, gradient_o
 
 # exp(-60) vanishes against any weight, while its logarithm keeps KL and gradients finite.
 SMALLEST_STD = math.exp(-60.0)
+# Below this many numbers a call into Python costs more than the memory it saves.
+SMALL = 4096
 
 
 class Gaussian(Posterior):
@@ -62,7 +64,8 @@ class Gaussian(Posterior):
         """`base + exp(log_std) * noise`; noise of one draw may lack the leading dimension."""
         if self.random is not None:
             noise = noise * self.random
-        if torch.compiler.is_compiling():  # the compiler itself decides what backward keeps
+        # The compiler itself decides what backward keeps; in a few numbers it does not matter.
+        if torch.compiler.is_compiling() or noise.numel() < SMALL:
             return torch.addcmul(base, self.log_std.exp(), noise)
         value: Tensor = _Reparameterise.apply(base, self.log_std, noise)  # type: ignore[no-untyped-call]
         return value
@@ -173,32 +176,38 @@ def _edit_scales(
     group: list[tuple[Gaussian, Tensor]], scale: float, prior_std: float, editable: Editable
 ) -> None:
     live = [posterior for posterior, _ in group if editable(posterior.log_std)]
-    if not live:
-        return
-    edits = torch._foreach_mul([local_part(p.log_std) for p in live], 2.0)
-    torch._foreach_exp_(edits)
-    torch._foreach_mul_(edits, scale / prior_std**2)
-    torch._foreach_sub_(edits, scale)
-    for posterior, edit in zip(live, edits, strict=True):
+    for part in _parts([posterior for posterior in live if posterior.random is None]):
+        grads = [local_part(gradient_of(posterior.log_std)) for posterior in part]
+        stds = torch._foreach_exp([local_part(posterior.log_std) for posterior in part])
+        torch._foreach_addcmul_(grads, stds, stds, scale / prior_std**2)
+        torch._foreach_sub_(grads, scale)
+    for posterior in live:
         if posterior.random is not None:
-            edit.mul_(local_part(posterior.random))
-    torch._foreach_add_([local_part(gradient_of(p.log_std)) for p in live], edits)
+            random = local_part(posterior.random)
+            std = local_part(posterior.log_std).exp().mul_(random)
+            grad = local_part(gradient_of(posterior.log_std))
+            grad.addcmul_(std, std, value=scale / prior_std**2).sub_(random, alpha=scale)
+
+
+def _parts(posteriors: list[Gaussian]) -> list[list[Gaussian]]:
+    """All at once on a GPU (few launches), one by one on a CPU (temporaries stay in its cache)."""
+    on_cpu = bool(posteriors) and posteriors[0].log_std.device.type == "cpu"
+    return [[posterior] for posterior in posteriors] if on_cpu else [posteriors] * bool(posteriors)
 
 
 class _Reparameterise(torch.autograd.Function):
     """w = mean + exp(log_std) * noise, without keeping the noise for backward.
 
     d log_std = sum_d g_d * (w_d - mean): the drawn w is kept by the layer's product anyway, so one
-    tensor of D times the parameter's size is saved.
+    tensor of D times the parameter's size is saved. `forward` takes the context itself: with a
+    separate `setup_context` PyTorch inspects the signature anew at every call.
     """
 
     @staticmethod
-    def forward(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
-        return torch.addcmul(mean, log_std.exp(), noise)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0], output)
+    def forward(ctx: Any, mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
+        value = torch.addcmul(mean, log_std.exp(), noise)
+        ctx.save_for_backward(mean, value)
+        return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
