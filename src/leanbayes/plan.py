@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from leanbayes.errors import PlanError
+from leanbayes.forms import Form
 from leanbayes.noise import FreshNoise, NoiseSource
 
 Granularity = Literal["row", "batch"]
@@ -86,6 +87,7 @@ class Scope:
         shared: Noise of tensors that are used more than once in a pass, drawn on entry.
         visited: Tensors drawn so far; None outside a pass.
         trace: Where a list, hosts note every use of a slot in it (the liveness check).
+        ahead: Tensors of a prediction pass that were drawn on entry, by key.
         traced: The whole pass is in one compiled graph, not only blocks of it.
     """
 
@@ -95,6 +97,7 @@ class Scope:
     visited: set[str] | None = None
     trace: list[tuple[torch.nn.Module, str]] | None = None
     traced: bool = False
+    ahead: dict[str, Form] = field(default_factory=dict)
 
     def draws(self, granularity: Granularity) -> int:
         """How many draws a slot of this granularity takes in this pass."""

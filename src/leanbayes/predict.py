@@ -66,7 +66,7 @@ def predict(  # noqa: PLR0913
     limits = Limits(keep_samples, chunk, memory, trunk)
     if chunk is not None and chunk < 1:
         raise ConfigError(f"chunk must be at least 1, found {chunk!r}")
-    with predicting(sampler.inner):
+    with predicting(sampler.inner), sampler.drawing():
         parts = [
             sampler.predict(piece, limits)
             for batch in batches_of(inputs, sampler.inner)
@@ -115,6 +115,12 @@ class Sampler:
             raise ConfigError(f"samples must be a whole number of at least 1, found {samples!r}")
         key = int(torch.randint(2**62, ()).item()) if seed is None else seed
         return Sampler(model, inner, chosen, member_weights(count, inner.method.members), key)
+
+    def drawing(self) -> AbstractContextManager[None]:
+        """Draw whole networks at once, where neither a graph nor shards stand in the way."""
+        if is_compiled(self.model) or is_sharded(self.inner):
+            return nullcontext()
+        return self.inner.drawing_ahead()
 
     def pieces(self, batch: Any, limits: Limits) -> Iterator[Any]:
         """Cut a batch whose activations would not fit into the memory."""

@@ -62,13 +62,14 @@ class Host(nn.Module):
 
     def form(self, slot: str, ask: Ask = PLAIN) -> Form | None:
         """The tensor of a slot as the pass under way uses it; None where the layer has none."""
+        posterior, scope = self.slots._modules.get(slot), self.scope
+        if posterior is not None and scope.ahead:
+            return scope.ahead[posterior.key]  # type: ignore[index]
         base: Tensor | None = getattr(self, slot)
         if base is None:
             return None
-        posterior = self.slots._modules.get(slot)
         if posterior is None:
             return Shared(base)
-        scope = self.scope
         if scope.trace is not None:
             scope.trace.append((self, slot))
         form: Form = posterior.form(base, scope, ask)  # type: ignore[operator]
