@@ -54,7 +54,7 @@ def _uses_in_training(model: BayesianModel, example: Any) -> Uses:
 
 def _uses_in_evaluation(model: BayesianModel, example: Any) -> Uses:
     model.eval()
-    plan = Plan() if model.method.stochastic else MEAN
+    plan = Plan() if model.method.is_random else MEAN
     with torch.no_grad(), _tracing(model) as trace:
         call(model, example, plan=plan)
     return Counter(trace)
@@ -155,7 +155,7 @@ def check_rows(model: BayesianModel, example: Any) -> None:
 
 def check_folds(model: BayesianModel, example: Any) -> None:
     """Two samples in one pass must equal two passes: no layer may mix rows up with other things."""
-    if model.sequence_first or not model.method.stochastic:
+    if model.sequence_first or not model.method.is_random:
         return
     model.eval()
 

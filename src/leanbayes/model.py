@@ -116,7 +116,7 @@ class BayesianModel(nn.Module):
     def training_plan(self, rows: int, samples: int = 1) -> Plan:
         """The method's training plan for so many rows, `samples` repetitions included."""
         if self.sequence_first:
-            return MEAN if not self.method.stochastic else Plan(groups=samples)
+            return MEAN if not self.method.is_random else Plan(groups=samples)
         return self.method.training_plan(rows, samples)
 
     @contextmanager

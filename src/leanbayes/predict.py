@@ -162,12 +162,12 @@ class Sampler:
         return self.likelihood.prediction(sums, samples, weights)
 
     def _weights_of(self, ids: range) -> Tensor:
-        if not self.inner.method.stochastic:  # one pass stands for all
+        if not self.inner.method.is_random:  # one pass stands for all
             return torch.ones(1, dtype=self.weights.dtype)
         return self.weights[ids.start : ids.stop]
 
     def _chunks(self, limits: Limits) -> Iterator[range]:
-        if not self.inner.method.stochastic:
+        if not self.inner.method.is_random:
             yield range(1)
             return
         size = self._chunk(limits)

@@ -20,7 +20,7 @@ def net_name(request):
 @pytest.fixture
 def noisy(method):
     """The method, where it draws at all."""
-    if not method.stochastic:
+    if not method.is_random:
         pytest.skip(f"{method.name} has no noise")
     return method
 

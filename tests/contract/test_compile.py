@@ -154,5 +154,5 @@ def test_batches_of_any_size_need_two_graphs(model_and_inputs):
 def test_inductor_trains_and_predicts_like_eager(model_and_inputs):
     model, inputs = model_and_inputs
     run = compiled(model, "inductor")
-    check_training(run, model.train(), inputs, exact=not model.method.stochastic)
+    check_training(run, model.train(), inputs, exact=not model.method.is_random)
     check_evaluation(run, model, inputs)

@@ -224,7 +224,7 @@ def check_training(first, second, kind, method, name):
         assert torch.equal(a, b), f"{where}: parameters differ between processes"
         assert not (start.requires_grad and torch.equal(a, start)), f"{where}: nothing was learnt"
     differ = not torch.equal(first["draw"], second["draw"])
-    assert differ == method.stochastic, f"{where}: noise of two seeds"
+    assert differ == method.is_random, f"{where}: noise of two seeds"
 
 
 def check_prediction(first, second, kind, method, name, folder):

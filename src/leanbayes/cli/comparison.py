@@ -140,7 +140,7 @@ def scored(model: lb.BayesianModel, settings: Settings, data: Data) -> tuple[Sco
         ece=measure.ece(inside.probs, data.y_test, bins=settings.bins).item(),
         ood_auroc_total=measure.auroc(inside.total, outside.total).item(),
         ood_auroc_epistemic=measure.auroc(inside.epistemic, outside.epistemic).item()
-        if model.method.stochastic
+        if model.method.is_random
         else None,
         parameters_added=model.report.added,
         tuning_seconds=tuned - start,

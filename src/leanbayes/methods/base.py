@@ -64,7 +64,7 @@ class Method(ABC):
         return 0
 
     @property
-    def stochastic(self) -> bool:
+    def is_random(self) -> bool:
         """False where every draw is the same network."""
         return True
 

@@ -36,7 +36,7 @@ class MAP(Method, name="map"):
     default_samples: ClassVar[int] = 1
 
     @property
-    def stochastic(self) -> bool:
+    def is_random(self) -> bool:
         """Never."""
         return False
 
