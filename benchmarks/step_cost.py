@@ -7,13 +7,14 @@
 A step is forward, cross entropy, backward and SGD with momentum. A prediction of S samples is set
 against S plain forward passes. Every measurement stands right beside one of the deterministic
 network, in turns, and only their ratio counts: slow drifts of the machine cancel. Times are CPU
-times of one thread. A new method is a new line of ROWS.
+times of one thread. A new method is a new line of ROWS. README.md tells more.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import ctypes
 import math
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from record import write_record
 from wide_resnet import measure_wide_resnet
 
 NUM_DATA = 50_000
+TURN = 0.05  # seconds that one of the two runs at least before the other has its turn
 LEARNING_RATE = 1e-5  # small: the weights stay where they are, however many steps are timed
 Work = Callable[[], object]
 
@@ -45,13 +47,20 @@ class Row:
     predict: float = math.inf
     size: float = math.inf
     kl_in_graph: bool = False
+    predicts: bool = True  # False where a row above predicts in the same way
 
 
 ROWS = (
     Row("MeanField shared", lb.MeanField(estimator="shared"), 1.08, 1.10, 2.0),
     Row("MeanField auto", lb.MeanField(), 2.3, 1.10, 2.0),
-    Row("MeanField exemplar", lb.MeanField(estimator="exemplar"), size=2.0),
-    Row("MeanField shared, KL in graph", lb.MeanField(estimator="shared"), kl_in_graph=True),
+    Row("MeanField exemplar", lb.MeanField(estimator="exemplar"), size=2.0, predicts=False),
+    Row(
+        "MeanField shared, KL in graph",
+        lb.MeanField(estimator="shared"),
+        size=2.0,
+        kl_in_graph=True,
+        predicts=False,
+    ),
 )
 
 
@@ -88,25 +97,37 @@ class Pair:
     what: str
     work: Work
     reference: Work
-    times: tuple[int, int] = (1, 1)
+    runs: tuple[int, int] = (1, 1)
+    turns: int = 1
     ratios: list[float] = field(default_factory=list)
     reference_ms: list[float] = field(default_factory=list)
 
     def warm_up(self, seconds: float) -> None:
-        """Run both, and choose how often each is repeated so that one timing lasts `seconds`."""
-        counts = []
-        for run in (self.work, self.reference):
-            timed(run, 2)
-            counts.append(max(1, round(seconds / timed(run, 2))))
-        self.times = (counts[0], counts[1])
+        """Run both, and choose how many runs make a turn and how many turns a round."""
+        own, reference = (timed(run, 2) and timed(run, 2) for run in (self.work, self.reference))
+        self.runs = (math.ceil(TURN / own), math.ceil(TURN / reference))
+        self.turns = max(1, round(seconds / (own * self.runs[0] + reference * self.runs[1])))
 
-    def measure(self, swap: bool) -> None:
-        """Time the two side by side; the order alternates from round to round."""
-        both = (self.work, self.times[0]), (self.reference, self.times[1])
-        first, second = (timed(run, times) for run, times in (both[::-1] if swap else both))
-        own, reference = (second, first) if swap else (first, second)
-        self.ratios.append(own / reference)
-        self.reference_ms.append(1e3 * reference)
+    def measure(self) -> None:
+        """One round: the two in turns, who is first alternating too."""
+        totals = [0.0, 0.0]
+        for turn in range(self.turns):
+            for which in (0, 1) if turn % 2 else (1, 0):
+                run = (self.work, self.reference)[which]
+                totals[which] += timed(run, self.runs[which]) / self.turns
+        self.ratios.append(totals[0] / totals[1])
+        self.reference_ms.append(1e3 * totals[1])
+
+
+def keep_memory() -> bool:
+    """Let glibc keep freed memory instead of handing it back to the system; True where it does.
+
+    Pages that go back are cleared and mapped anew at the next step, up to a tenth of its time.
+    Which of two networks pays for that depends on where their tensors happen to lie in the heap.
+    """
+    trim_threshold, mmap_max = -1, -4  # names of the settings in malloc.h
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(mallopt(trim_threshold, 2**31 - 1) & mallopt(mmap_max, 0))
 
 
 def timed(run: Work, times: int) -> float:
@@ -184,12 +205,13 @@ def measure(name: str, rows: tuple[Row, ...], args: argparse.Namespace) -> dict[
     x, y = torch.randn(batch, *spec.shape), torch.randint(10, (batch,))
     step, passes = plain_step(net, x, y), plain_passes(net, x, args.samples)
     pairs = [Pair(r.label, "train", train_step(r, net, x, y), step) for r in rows]
-    pairs += [Pair(r.label, "predict", prediction(r, net, x, args), passes) for r in rows]
+    predicting = [r for r in rows if r.predicts]
+    pairs += [Pair(r.label, "predict", prediction(r, net, x, args), passes) for r in predicting]
     for pair in pairs:
         pair.warm_up(args.seconds)
-    for index in range(args.rounds):
+    for _ in range(args.rounds):
         for pair in pairs:
-            pair.measure(swap=index % 2 == 1)
+            pair.measure()
     sizes = {row.label: size_ratio(row, net, x) for row in rows}
     return {
         "title": spec.title,
@@ -202,47 +224,50 @@ def measure(name: str, rows: tuple[Row, ...], args: argparse.Namespace) -> dict[
 
 
 def _reference(pairs: list[Pair], what: str) -> float:
-    return median(ms for pair in pairs if pair.what == what for ms in pair.reference_ms)
+    times = [ms for pair in pairs if pair.what == what for ms in pair.reference_ms]
+    return median(times) if times else math.nan
 
 
 def _figures(row: Row, pairs: list[Pair], size: float, limited: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {"label": row.label, "method": row.method.to_json()}
-    for what, limit in (("train", row.train), ("predict", row.predict)):
-        ratios = next(p.ratios for p in pairs if (p.label, p.what) == (row.label, what))
-        spread = {"median": median(ratios), "min": min(ratios), "max": max(ratios)}
-        figures[what] = {**spread, "ratios": ratios, "limit": limit if limited else math.inf}
-    figures["size"] = {"median": size, "limit": row.size}
-    for cell in (figures["train"], figures["predict"], figures["size"]):
-        cell["limit"] = cell["limit"] if math.isfinite(cell["limit"]) else None
-        cell["verdict"] = _verdict(cell["median"], cell["limit"])
-    return figures
+    limits = {"train": row.train, "predict": row.predict} if limited else {}
+    for pair in pairs:
+        if pair.label == row.label:
+            figures[pair.what] = _judged(pair.ratios, limits.get(pair.what, math.inf))
+    return {**figures, "size": _judged([size], row.size)}
 
 
-def _verdict(value: float, limit: float | None) -> str | None:
-    if limit is None:
-        return None
-    return "pass" if value <= limit else "miss"
+def _judged(ratios: list[float], limit: float) -> dict[str, Any]:
+    cell: dict[str, Any] = {"median": median(ratios), "min": min(ratios), "max": max(ratios)}
+    cell["ratios"] = ratios
+    if math.isfinite(limit):
+        cell["limit"] = limit
+        cell["verdict"] = "pass" if cell["median"] <= limit else "miss"
+    return cell
 
 
 def table(result: dict[str, Any]) -> str:
     """The figures of one network as a Markdown table."""
+    head = f"{result['title']}: {result['parameters']:,} parameters, batch {result['batch']}"
     lines = [
-        f"\n{result['title']}: {result['parameters']:,} parameters, batch {result['batch']}; "
-        f"deterministic step {result['train_ms']:.3g} ms, forward {result['forward_ms']:.3g} ms\n",
+        f"\n{head}; deterministic step {result['train_ms']:.3g} ms, forward "
+        f"{result['forward_ms']:.3g} ms\n",
         "| method | train step x | predict x forwards | parameters + buffers x |",
         "|---|---|---|---|",
     ]
     for row in result["rows"]:
-        cells = [_cell(row[what]) for what in ("train", "predict", "size")]
+        cells = [_cell(row.get(what)) for what in ("train", "predict", "size")]
         lines.append(f"| {row['label']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cell(cell: dict[str, Any]) -> str:
+def _cell(cell: dict[str, Any] | None) -> str:
+    if cell is None:
+        return "as above"
     text = f"{cell['median']:.3f}"
-    if "min" in cell:
+    if len(cell["ratios"]) > 1:
         text += f" ({cell['min']:.2f}-{cell['max']:.2f})"
-    return text if cell["limit"] is None else f"{text} <= {cell['limit']}: {cell['verdict']}"
+    return f"{text} <= {cell['limit']:.2f}: {cell['verdict']}" if "limit" in cell else text
 
 
 def arguments() -> argparse.Namespace:
@@ -250,10 +275,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--net", choices=("resnet", "mlp", "all", "wrn"), default="all")
     parser.add_argument("--rows", default="", help="only labels that hold this text")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.5, help="length of one timing")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a row in a round")
     parser.add_argument("--samples", type=int, default=20, help="of a prediction; wrn: 4")
     parser.add_argument("--chunk", type=int, help="samples folded into one pass")
     parser.add_argument("--batch", type=int, help="default 64; wrn: 256")
+    parser.add_argument(
+        "--allocator",
+        choices=("keep", "system"),
+        default="keep",
+        help="keep: freed memory stays in the process, which halves the noise",
+    )
     parser.add_argument("--json", help="write figures, versions and the command here")
     parser.add_argument("--device", default="cpu", help="wrn only")
     parser.add_argument("--depth", type=int, default=28, help="wrn only")
@@ -269,6 +300,8 @@ def main() -> None:
         results: dict[str, Any] = {"wrn": measure_wide_resnet(args)}
     else:
         torch.set_num_threads(1)
+        if args.allocator == "keep" and not keep_memory():
+            args.allocator = "system"
         results = {}
         for name in NETS if args.net == "all" else [args.net]:
             results[name] = measure(name, rows, args)

@@ -68,9 +68,13 @@ def test_the_kl_cannot_count_twice():
 def test_a_copy_and_a_forgotten_optimiser_do_not_count_as_attached():
     model, optimizer, batch = parts()
     lb.attach_kl(optimizer, model, num_data=20)
-    lb.objective(copy.deepcopy(model), batch, lb.Categorical(), num_data=20)
+    twin = copy.deepcopy(model)
+    assert model.kl_attached
+    assert not twin.kl_attached
+    lb.objective(twin, batch, lb.Categorical(), num_data=20)
     del optimizer
     gc.collect()
+    assert not model.kl_attached
     lb.objective(model, batch, lb.Categorical(), num_data=20)
 
 

@@ -8,6 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from leanbayes.layers.base import Host
+from leanbayes.posteriors.base import Posterior
+
 # Live at once in a pass without gradients: input, output and the temporaries of a layer.
 LIVE_ACTIVATIONS = 4
 
@@ -20,7 +23,7 @@ def bytes_per_row(net: nn.Module, rows: int, run: Callable[[], Any]) -> int:
         tensors = [x for x in pytree.tree_leaves(output) if isinstance(x, Tensor)]
         largest.extend(x.numel() * x.element_size() for x in tensors)
 
-    leaves = [m for m in net.modules() if not any(True for _ in m.children())] or [net]
+    leaves = [m for m in net.modules() if _computes(m)] or [net]
     handles = [leaf.register_forward_hook(note) for leaf in leaves]
     try:
         run()
@@ -28,6 +31,11 @@ def bytes_per_row(net: nn.Module, rows: int, run: Callable[[], Any]) -> int:
         for handle in handles:
             handle.remove()
     return LIVE_ACTIVATIONS * -(-max(largest) // rows)
+
+
+def _computes(module: nn.Module) -> bool:
+    """True for a layer without layers inside; a host has only its posteriors inside."""
+    return isinstance(module, Host) or not (module._modules or isinstance(module, Posterior))
 
 
 def slices(inputs: Any, rows: int, size: int) -> Iterator[Any]:

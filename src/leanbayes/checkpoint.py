@@ -54,11 +54,8 @@ def save(model: nn.Module, path: str | Path, *, posterior_only: bool = False) ->
         same = inner.fingerprint
         tensors = {k: t for k, t in tensors.items() if tensor_hash(t) != same.get(_base_key(k))}
     description = {**_describe(inner), "aliases": aliases, "posterior_only": posterior_only}
-    if _is_first_process():
-        text = json.dumps(description, indent=1).encode()
-        write_directory(Path(path), {TENSORS: to_safetensors(tensors), DESCRIPTION: text})
-    if _processes() > 1:
-        torch.distributed.barrier()
+    text = json.dumps(description, indent=1).encode()
+    _write_once(Path(path), {TENSORS: to_safetensors(tensors), DESCRIPTION: text})
 
 
 def load(net: nn.Module, path: str | Path) -> BayesianModel:
@@ -268,6 +265,20 @@ def _own_tensor(key: str, own: Tensor, saved: Saved) -> Tensor:
             f"converted; '{_base_key(key)}' of this one differs. Load those weights first"
         )
     return own
+
+
+def _write_once(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write in the first process; all learn how it went, so that none waits for a failed one."""
+    outcome: list[str | None] = [None]
+    if _is_first_process():
+        try:
+            write_directory(path, files)
+        except CheckpointError as error:
+            outcome = [str(error)]
+    if _processes() > 1:
+        torch.distributed.broadcast_object_list(outcome)
+    if outcome[0] is not None:
+        raise CheckpointError(outcome[0])
 
 
 def _processes() -> int:

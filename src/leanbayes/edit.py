@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
-from leanbayes.model import BayesianModel, unwrap
+from leanbayes.model import BayesianModel, reshard, unwrap
 from leanbayes.objective import checked_num_data
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of
 
@@ -34,6 +34,8 @@ class KLEdit:
         self.kl_weight: float | Schedule = 1.0
         self.steps = 0
         self.attached = True
+        # Tensors are looked up at every step (FSDP2 exchanges them), layers stay what they are.
+        self._sites = [(host, slot, q) for host, slot, q, _ in model.posteriors()]
         self._hook = optimizer.register_step_pre_hook(self._before_step)
 
     def weight(self) -> float:
@@ -47,6 +49,7 @@ class KLEdit:
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_call: Any) -> None:
         _refuse_scaled(optimizer)
+        reshard(self.model)
         scale = self.weight() / self.num_data
         managed = {id(p) for group in optimizer.param_groups for p in group["params"]}
 
@@ -54,8 +57,8 @@ class KLEdit:
             return parameter.requires_grad and id(parameter) in managed
 
         by_type: dict[type[Posterior], list[tuple[Posterior, Tensor]]] = defaultdict(list)
-        for _, _, posterior, base in self.model.posteriors():
-            by_type[type(posterior)].append((posterior, base))
+        for host, slot, posterior in self._sites:
+            by_type[type(posterior)].append((posterior, getattr(host, slot)))
         for kind, sites in by_type.items():
             if kind.closed_form:
                 kind.add_kl_grads(sites, scale, editable)
@@ -108,6 +111,7 @@ def attach_kl(
         >>> handle = lb.attach_kl(opt, model, num_data=50_000)
     """
     inner = unwrap(model)
+    reshard(inner)
     if inner.kl_attached:
         raise ConfigError(
             "the KL edit is attached already and would count twice: handle.remove() comes first"

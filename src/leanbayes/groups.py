@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from leanbayes.model import unwrap
+from leanbayes.model import reshard, unwrap
 from leanbayes.surgery import posteriors
 
 
@@ -40,6 +40,7 @@ def param_groups(
         [('mean', 0.0001, 0.0), ('posterior', 0.001, 0.0)]
     """
     inner = unwrap(model)
+    reshard(inner)
     fast = lr if posterior_lr is None else posterior_lr
     settings = {
         "base": (lr, weight_decay),

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from leanbayes.errors import PlanError
-from leanbayes.layers.base import Host
+from leanbayes.layers.base import PLAIN, Host
 from leanbayes.methods.base import Method
 from leanbayes.plan import MEAN, Plan, Scope, count_rows
 from leanbayes.posteriors.base import Posterior
@@ -58,6 +59,7 @@ class BayesianModel(nn.Module):
         self.flags: list[Flag] = []
         self.shared: list[tuple[Host, str]] = []
         self._edits: list[weakref.ref[Any]] = []
+        self._ahead: list[tuple[Posterior, Tensor]] = []
         # True where a host keeps time, not rows, in dim 0: one pass then holds one draw.
         self.sequence_first = any(is_sequence_first(m) for m in net.modules())
         self.training = net.training
@@ -70,7 +72,24 @@ class BayesianModel(nn.Module):
         self.enter(plan, rows)
         output = self.net(*args, **kwargs)
         self.scope.visited = None
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self._recall_in_backward(output)
         return output
+
+    def _recall_in_backward(self, output: Any) -> None:
+        """Set the scope of this pass again before its blocks are recomputed, if they are.
+
+        Two passes may precede one backward pass (a regulariser on other inputs, say).
+        """
+        scope = self.scope
+        state = scope.plan, scope.rows, scope.shared
+
+        def recall(_grad: Tensor) -> None:
+            scope.plan, scope.rows, scope.shared = state
+
+        for leaf in pytree.tree_leaves(output):
+            if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
+                leaf.register_hook(recall)  # type: ignore[no-untyped-call]
 
     def enter(self, plan: Plan, rows: int) -> None:
         """Set the scope for one pass; it stays until the next, so that backward can recompute."""
@@ -85,6 +104,10 @@ class BayesianModel(nn.Module):
             plan = replace(plan, component=plan.component.to(_device(self.net)))
         scope = self.scope
         scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
+        scope.traced = torch.compiler.is_compiling()
+        scope.ahead = {}
+        if self._ahead and plan.noise is not None and plan.groups == 1:
+            scope.ahead = {q.key: q.form(base, scope, PLAIN) for q, base in self._ahead}
         if not plan.mean and plan.noise is None:
             scope.shared = {
                 host.posterior(slot).noise_key: host.posterior(slot).drawn(
@@ -117,6 +140,19 @@ class BayesianModel(nn.Module):
             yield self.net
         finally:
             self.scope.plan = MEAN
+
+    @contextmanager
+    def drawing_ahead(self) -> Iterator[None]:
+        """Within it a pass of one keyed sample draws all of its tensors on entry.
+
+        In one go that is cheaper than in turns with the layers, at the price of a second copy of
+        the parameters.
+        """
+        self._ahead = [(posterior, base) for _, _, posterior, base in self.posteriors()]
+        try:
+            yield
+        finally:
+            self._ahead, self.scope.ahead = [], {}
 
     def posteriors(self) -> Iterator[tuple[Host, str, Posterior, Tensor]]:
         """Every posterior once: host, slot, posterior, tensor."""
@@ -164,7 +200,7 @@ class BayesianModel(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         # Weak references neither pickle nor belong to a copy.
-        return {**self.__dict__, "_edits": []}
+        return {**super().__getstate__(), "_edits": []}  # type: ignore[no-untyped-call]
 
 
 def unwrap(model: nn.Module) -> BayesianModel:
@@ -183,6 +219,26 @@ def unwrap(model: nn.Module) -> BayesianModel:
 def is_sequence_first(module: nn.Module) -> bool:
     """True for a layer that keeps time in dim 0, and with it all layers beside it."""
     return getattr(module, "batch_first", True) is False
+
+
+def reshard(model: nn.Module) -> None:
+    """Put FSDP2's parameters back into shards: its root stays gathered after a forward pass.
+
+    An optimiser holds the shards; gathered parameters are strangers to it.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        for module in sharded_modules(model):
+            module.reshard()
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """True under FSDP2, where only whole modules may be called."""
+    return any(True for _ in sharded_modules(model))
+
+
+def sharded_modules(model: nn.Module) -> Iterator[Any]:
+    """The modules that FSDP2's `fully_shard` was called on."""
+    return (m for m in model.modules() if hasattr(type(m), "set_reshard_after_forward"))
 
 
 def _device(net: nn.Module) -> torch.device:

@@ -24,9 +24,6 @@ class NoiseSource(Protocol):
     def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
         """Numbers in [0, 1), [draws, *shape]."""
 
-    def remember(self, key: str, make: Callable[[], Tensor]) -> Tensor:
-        """What `make` gives, which may be kept while this source lives."""
-
 
 class FreshNoise:
     """The global generator: what training uses, and what torch.compile can trace."""
@@ -38,10 +35,6 @@ class FreshNoise:
     def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:  # noqa: ARG002
         """Numbers in [0, 1), [draws, *shape]."""
         return torch.rand((draws, *shape), device=like.device, dtype=like.dtype)
-
-    def remember(self, key: str, make: Callable[[], Tensor]) -> Tensor:  # noqa: ARG002
-        """What `make` gives."""
-        return make()
 
 
 class KeyedNoise:
@@ -59,6 +52,7 @@ class KeyedNoise:
         self.seed = seed
         self.samples = samples
         self.memory = memory
+        self._generators: dict[torch.device, torch.Generator] = {}
 
     def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
         """Standard normal numbers, [draws, *shape]."""
@@ -86,8 +80,13 @@ class KeyedNoise:
     ) -> Tensor:
         if draws != len(self.samples):
             raise ValueError(f"{key}: {draws} draws asked for, {len(self.samples)} samples keyed")
+        generator = self._generators.get(like.device)
+        if generator is None:
+            generator = self._generators[like.device] = torch.Generator(device=like.device)
+        if draws == 1:  # the way of looped prediction: no copy into a row
+            generator.manual_seed(key_seed(self.seed, key, self.samples[0]))
+            return law((1, *shape), generator=generator, device=like.device, dtype=like.dtype)
         noise = torch.empty((draws, *shape), device=like.device, dtype=like.dtype)
-        generator = torch.Generator(device=like.device)
         for row, sample in zip(noise, self.samples, strict=True):
             generator.manual_seed(key_seed(self.seed, key, sample))
             law(tuple(shape), generator=generator, out=row)
@@ -107,10 +106,6 @@ class FixedNoise:
     def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:  # noqa: ARG002
         """The stored tensor of this key."""
         return self.values[key]
-
-    def remember(self, key: str, make: Callable[[], Tensor]) -> Tensor:  # noqa: ARG002
-        """What `make` gives."""
-        return make()
 
 
 def key_seed(seed: int, key: str, sample: int) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
-from leanbayes.likelihood import Likelihood, tensor_of
+from leanbayes.likelihood import HALF, Likelihood, tensor_of
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.plan import call, count_rows, fold
 
@@ -74,6 +75,7 @@ def objective(  # noqa: PLR0913
     """
     inner = unwrap(model)
     _check(inner, samples, likelihood_of, include_kl)
+    _warn_of_half(inner)
     scale = kl_weight / checked_num_data(num_data) if include_kl else None
     inputs, target = batch
     samples = samples * inner.method.repeats
@@ -96,6 +98,17 @@ def _check(model: BayesianModel, samples: int, likelihood_of: str, include_kl: b
         raise ConfigError(
             "an optimiser adds the KL gradients of this model already (lb.attach_kl), so the KL "
             "would count twice: write lb.objective(..., include_kl=False)"
+        )
+
+
+def _warn_of_half(model: BayesianModel) -> None:
+    scale = next((p for _, _, q, _ in model.posteriors() for p in q.parameters()), None)
+    if scale is not None and scale.dtype in HALF:
+        warnings.warn(
+            "the posterior is stored in float16 or bfloat16, whose spacing (0.03 near a log_std of "
+            "-5.5) swallows the steps of an optimiser. Keep the model in float32 and train under "
+            "torch.autocast",
+            stacklevel=3,
         )
 
 

@@ -5,7 +5,7 @@ Letters: D draws, R rows a draw, I inputs, O outputs. Rows `[D * R, ...]` are dr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -25,10 +25,11 @@ def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
         case PerDraw(value):
             rows = blocks(x, value.shape[0]).reshape(value.shape[0], -1, x.shape[-1])
             y = torch.bmm(rows, value.to(x.dtype).transpose(1, 2))
-            return added(y.reshape(*x.shape[:-1], value.shape[1]), bias, -1)
+            return added(rejoined(y, (*x.shape[:-1], value.shape[1])), bias, -1)
         case Flipped(mean, delta, sign0, sign1):
-            noise = scaled(F.linear(scaled(x, sign1, -1), delta), sign0, -1)
-            return shifted(F.linear(x, mean, _shared(bias)) + noise, bias, -1)
+            noise = F.linear(scaled(x, sign1, -1), delta)
+            y = plus_scaled(F.linear(x, mean, _shared(bias)), noise, sign0, -1)
+            return shifted(y, bias, -1)
         case Moments(mean, variance):
             return _local_linear(x, mean, variance, bias)
         case Selected(values, index):
@@ -76,8 +77,8 @@ def convolution(
         case Flipped(mean, delta, sign0, sign1):
             # A transposed kernel is laid out [I, O / groups, ...], a plain one the other way.
             before, after = (sign0, sign1) if transposed else (sign1, sign0)
-            noise = scaled(convolve(scaled(x, before, 1), delta, 1), after, 1)
-            y = convolve(x, mean, 1) + noise
+            noise = convolve(scaled(x, before, 1), delta, 1)
+            y = plus_scaled(convolve(x, mean, 1), noise, after, 1)
         case Selected(values, index):
             y = by_component(x, index, len(values), lambda rows, k: convolve(rows, values[k], 1))
         case LowRank(index=index):
@@ -133,8 +134,8 @@ def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
     rows = folded.shape[0]
     folded = folded.reshape(rows, draws * x.shape[1], *x.shape[2:])
     y = convolve(folded, weight.reshape(-1, *weight.shape[2:]), draws)
-    y = y.reshape(rows, draws, -1, *y.shape[2:]).transpose(0, 1)
-    return y.reshape(draws * rows, *y.shape[2:])
+    y = y.reshape(rows, draws, -1, *y.shape[2:]).transpose(0, 1).contiguous()
+    return rejoined(y, (draws * rows, *y.shape[2:]))
 
 
 def affine(x: Tensor, weight: Form | None, bias: Form | None, channel_dim: int) -> Tensor:
@@ -142,9 +143,9 @@ def affine(x: Tensor, weight: Form | None, bias: Form | None, channel_dim: int) 
     w = None if weight is None else _spread(weight, x, channel_dim)
     b = None if bias is None else _spread(bias, x, channel_dim)
     if w is not None and b is not None and len(w) == len(b):
-        return torch.addcmul(b, blocks(x, len(w)), w).reshape(x.shape)
-    y = x if w is None else (blocks(x, len(w)) * w).reshape(x.shape)
-    return y if b is None else (blocks(y, len(b)) + b).reshape(x.shape)
+        return rejoined(torch.addcmul(b, blocks(x, len(w)), w), x.shape)
+    y = x if w is None else rejoined(blocks(x, len(w)) * w, x.shape)
+    return y if b is None else rejoined(blocks(y, len(b)) + b, x.shape)
 
 
 def embedding(
@@ -169,7 +170,7 @@ def _drawn_rows(ids: Tensor, value: Tensor, padding: int | None) -> Tensor:
     draws, size = value.shape[:2]
     offset = torch.arange(draws, device=ids.device) * size
     rows = blocks(ids, draws).flatten(1) + offset[:, None]
-    y = F.embedding(rows, value.flatten(0, 1)).reshape(*ids.shape, value.shape[-1])
+    y = rejoined(F.embedding(rows, value.flatten(0, 1)), (*ids.shape, value.shape[-1]))
     if padding is None:
         return y
     # As in the stock layer, the padding row takes no gradient.
@@ -190,7 +191,16 @@ def scaled(x: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
     if factor is None:
         return x
     spread = _spread(PerDraw(factor), x, channel_dim)
-    return (blocks(x, len(spread)) * spread).reshape(x.shape)
+    return rejoined(blocks(x, len(spread)) * spread, x.shape)
+
+
+def plus_scaled(x: Tensor, y: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
+    """`x + y * factor` in one pass; factor [D, C]."""
+    if factor is None:
+        return x + y
+    spread = _spread(PerDraw(factor), y, channel_dim)
+    draws = len(spread)
+    return rejoined(torch.addcmul(blocks(x, draws), blocks(y, draws), spread), x.shape)
 
 
 def added(x: Tensor, bias: Form | None, channel_dim: int) -> Tensor:
@@ -228,3 +238,14 @@ def blocks(x: Tensor, draws: int) -> Tensor:
             "...), or leave the layer out: select=~lb.select.by_name(...)"
         )
     return x.reshape(draws, x.shape[0] // draws, *x.shape[1:])
+
+
+def rejoined(y: Tensor, shape: Sequence[int]) -> Tensor:
+    """A temporary with its rows in one dimension again, as a tensor of its own and not a view.
+
+    Networks write into the outputs of layers (`ReLU(inplace=True)`), and a write into a view drops
+    the hooks that FSDP2 has put on it.
+    """
+    mergeable = y.stride(0) == y.shape[1] * y.stride(1) or 1 in y.shape[:2]
+    own: Tensor = torch.ops.aten._unsafe_view(y if mergeable else y.contiguous(), list(shape))
+    return own

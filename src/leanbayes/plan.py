@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from leanbayes.errors import PlanError
+from leanbayes.forms import Form
 from leanbayes.noise import FreshNoise, NoiseSource
 
 Granularity = Literal["row", "batch"]
@@ -86,6 +87,8 @@ class Scope:
         shared: Noise of tensors that are used more than once in a pass, drawn on entry.
         visited: Tensors drawn so far; None outside a pass.
         trace: Where a list, hosts note every use of a slot in it (the liveness check).
+        ahead: Tensors of a prediction pass that were drawn on entry, by key.
+        traced: The whole pass is in one compiled graph, not only blocks of it.
     """
 
     plan: Plan = MEAN
@@ -93,6 +96,8 @@ class Scope:
     shared: dict[str, Drawn] = field(default_factory=dict)
     visited: set[str] | None = None
     trace: list[tuple[torch.nn.Module, str]] | None = None
+    traced: bool = False
+    ahead: dict[str, Form] = field(default_factory=dict)
 
     def draws(self, granularity: Granularity) -> int:
         """How many draws a slot of this granularity takes in this pass."""
@@ -118,8 +123,15 @@ class Scope:
         """True where an estimator may replace explicit draws: never in prediction."""
         return self.plan.noise is None
 
+    def taken(self, key: str) -> Drawn | None:
+        """The noise of a tensor that this pass uses more than once."""
+        # Compiled blocks are alike as long as none looks at its own name.
+        return self.shared.get(key) if self.shared else None
+
     def visit(self, key: str) -> None:
         """Note that the slot `key` draws; two fresh draws in one pass would be a wrong law."""
+        if torch.compiler.is_compiling() and not self.traced:  # a graph must fit any block
+            return
         if self.visited is None or self.plan.noise is not None or key in self.shared:
             return
         if key in self.visited:

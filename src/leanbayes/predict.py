@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from leanbayes.budget import bytes_per_row, first_rows, slices
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, Statistics, tensor_of
-from leanbayes.model import BayesianModel, unwrap
+from leanbayes.model import BayesianModel, is_sharded, reshard, unwrap
 from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource
 from leanbayes.plan import MEAN, Plan, call, count_rows, fold, unfold
 from leanbayes.prediction import Prediction
@@ -66,7 +66,7 @@ def predict(  # noqa: PLR0913
     limits = Limits(keep_samples, chunk, memory, trunk)
     if chunk is not None and chunk < 1:
         raise ConfigError(f"chunk must be at least 1, found {chunk!r}")
-    with predicting(sampler.inner):
+    with predicting(sampler.inner), sampler.drawing():
         parts = [
             sampler.predict(piece, limits)
             for batch in batches_of(inputs, sampler.inner)
@@ -116,6 +116,12 @@ class Sampler:
         key = int(torch.randint(2**62, ()).item()) if seed is None else seed
         return Sampler(model, inner, chosen, member_weights(count, inner.method.index_members), key)
 
+    def drawing(self) -> AbstractContextManager[None]:
+        """Draw whole networks at once, where neither a graph nor shards stand in the way."""
+        if is_compiled(self.model) or is_sharded(self.inner):
+            return nullcontext()
+        return self.inner.drawing_ahead()
+
     def pieces(self, batch: Any, limits: Limits) -> Iterator[Any]:
         """Cut a batch whose activations would not fit into the memory."""
         rows = count_rows((batch,), {})
@@ -127,7 +133,9 @@ class Sampler:
         few = min(rows, 2)
 
         def run() -> None:
-            call(self.inner, first_rows(batch, rows, 0, few), plan=MEAN)
+            # Compiled layers would not see the hooks that measure.
+            with uncompiled(self.inner):
+                call(self.inner, first_rows(batch, rows, 0, few), plan=MEAN)
 
         size = bytes_per_row(self.inner.net, few, run)
         return limits.memory // (size * (limits.chunk or 1))
@@ -193,7 +201,7 @@ class Sampler:
             plan = self.inner.method.prediction_plan(range(1), self._noise(range(1)))
             check_same(tensor_of(fast(plan, 1)), tensor_of(full(plan, 1)), limits.trunk)
             return fast
-        if is_compiled(self.model):
+        if is_compiled(self.model) or is_sharded(self.inner):
             return full
         return sequential_run(self.inner, batch) or full
 
@@ -243,12 +251,20 @@ def _without_target(item: Any) -> Any:
 def predicting(model: BayesianModel) -> Iterator[None]:
     """Evaluation mode without gradients; every module's own mode comes back."""
     modes = [(module, module.training) for module in model.modules()]
-    sharded = any(hasattr(p, "full_tensor") for p in model.parameters())
+    scope = model.scope
+    before = scope.plan, scope.rows, scope.shared
     model.eval()
     try:
-        with torch.no_grad() if sharded else torch.inference_mode():
+        # Compiled blocks run eagerly: keys in a graph would cost one a block.
+        with (
+            torch.no_grad() if is_sharded(model) else torch.inference_mode(),
+            uncompiled(model.net),
+        ):
             yield
     finally:
+        # A backward pass under way may recompute its blocks; and noise is not to outlive the call.
+        scope.plan, scope.rows, scope.shared = before
+        reshard(model)
         for module, training in modes:
             module.training = training
 
@@ -259,8 +275,21 @@ def mixes_rows(net: nn.Module) -> bool:
     return any(isinstance(m, kind) and m.running_mean is None for m in net.modules())
 
 
+def is_compiled_in_place(module: nn.Module) -> bool:
+    """True for `module.compile()` and for a `torch.compile(module)` inside a network."""
+    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
+
+
+def uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
+    """Within it, what is compiled in the model runs eagerly."""
+    found = any(is_compiled_in_place(module) for module in model.modules())
+    return torch.compiler.set_stance("force_eager") if found else nullcontext()
+
+
 def is_compiled(model: nn.Module) -> bool:
-    """True where a torch.compile wrapper is anywhere around the model."""
+    """True where torch.compile acts on the whole model: in place, or as a wrapper around it."""
+    if is_compiled_in_place(unwrap(model)):
+        return True
     inner: Any = model
     while inner is not None and not isinstance(inner, BayesianModel):
         if hasattr(inner, "_orig_mod"):

@@ -6,6 +6,7 @@ Shapes: S samples, B examples, C classes, T targets. Entropies are in nats.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -17,7 +18,7 @@ from leanbayes.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(ABC):
     """The common part: the samples, and how predictions of batches are joined.
 
     Attributes:
@@ -32,9 +33,9 @@ class Prediction:
         return int(self.total.shape[0])
 
     @property
+    @abstractmethod
     def total(self) -> Tensor:
         """Total uncertainty: aleatoric + epistemic."""
-        raise NotImplementedError
 
     @classmethod
     def cat(cls, parts: Sequence[Self]) -> Self:

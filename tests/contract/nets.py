@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import leanbayes as lb
+from leanbayes.model import unwrap
 
 ROWS, CLASSES = 6, 3
 
@@ -237,7 +238,18 @@ def silent(method: lb.Method) -> lb.Method | None:
 def predicted(model: nn.Module, inputs: Any, *, samples: int = 5, seed: int = 0) -> Tensor:
     """Seeded predictive probabilities."""
     likelihood = lb.Categorical()
+    samples = enough(unwrap(model).method, samples)
     return lb.predict(model, inputs, likelihood=likelihood, samples=samples, seed=seed).probs
+
+
+def enough(method: lb.Method, samples: int) -> int:
+    """At least so many samples, and one of every member."""
+    return max(samples, method.members)
+
+
+def has_point_members(method: lb.Method) -> bool:
+    """Members without a law of their own: a seed has nothing to draw."""
+    return method.members > 0 and method.kl_kind in ("none", "cross_entropy")
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:

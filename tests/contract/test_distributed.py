@@ -145,6 +145,8 @@ def measured(kind, method, name, rank, folder):
         found["draw"] = run(inputs)
     found["trained probs"] = predicted(run, inputs)
     lb.save(run, Path(folder) / kind / name)
+    with pytest.raises(lb.CheckpointError, match="not overwritten"):  # in both processes, at once
+        lb.save(run, Path(folder))
     return found
 
 

@@ -203,7 +203,7 @@ def _descend(
 
 @contextmanager
 def _one_thread(seed: int) -> Iterator[None]:
-    """Seed, and keep to one thread: so small a net gains little by two, and loses where they wait."""
+    """Seed, and keep to one thread: two wait for each other as soon as a core is shared."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -62,22 +62,28 @@ class Host(nn.Module):
 
     def form(self, slot: str, ask: Ask = PLAIN) -> Form | None:
         """The tensor of a slot as the pass under way uses it; None where the layer has none."""
-        if slot not in self.slots:
+        posterior, scope = self.slots._modules.get(slot), self.scope
+        if posterior is None:
             tensor: Tensor | None = getattr(self, slot, None)
             return None if tensor is None else Shared(tensor)
-        if self.scope.trace is not None:
-            self.scope.trace.append((self, slot))
-        return self.posterior(slot).form(self.base(slot), self.scope, ask)
+        if scope.ahead:
+            return scope.ahead[posterior.key]  # type: ignore[index]
+        if scope.trace is not None:
+            scope.trace.append((self, slot))
+        form: Form = posterior.form(self.base(slot), scope, ask)  # type: ignore[operator]
+        return form
 
     def base(self, slot: str) -> Tensor:
         """The tensor that a slot stands for; a factor stands for none and goes by the weight."""
-        base: Tensor = getattr(self, slot, None) if slot in self.tensor_names else self.reference
-        return base
+        tensor: Tensor = getattr(self, slot) if slot in self.tensor_names else self.reference
+        return tensor
 
     @property
     def reference(self) -> Tensor:
         """A tensor of the layer that tells type and device."""
-        return next(p for name in self.tensor_names if (p := getattr(self, name)) is not None)
+        tensors = (getattr(self, name) for name in self.tensor_names)
+        found: Tensor = next(tensor for tensor in tensors if tensor is not None)
+        return found
 
     @classmethod
     def widths(cls, layer: nn.Module) -> tuple[int, int] | None:  # noqa: ARG003

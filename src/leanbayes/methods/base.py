@@ -57,6 +57,11 @@ class Method(ABC):
         return self.slots(site)
 
     @property
+    def members(self) -> int:
+        """Members or copies that the method keeps; 0 where it keeps none."""
+        return 0
+
+    @property
     def index_members(self) -> int:
         """Members under one index for the whole network; 0 where there is no such index."""
         return 0

@@ -11,7 +11,7 @@ from leanbayes.forms import Form, PerDraw, Selected, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Drawn, Granularity, Scope
-from leanbayes.posteriors.base import Posterior
+from leanbayes.posteriors.base import Posterior, member_index
 
 IndexScope = Literal["network", "layer", "input", "element"]
 
@@ -77,8 +77,7 @@ class Bank(Posterior):
     def picks(self, noise: Tensor, component: Tensor | None) -> Tensor:
         """Which copy each index stands for."""
         if self.index == "network":
-            known = component is not None
-            return component if known else torch.arange(len(noise), device=noise.device) % self.copies
+            return member_index(component, len(noise), self.copies, noise.device)
         if self.keep is not None:
             return (noise >= self.keep).long()
         return (noise * self.copies).long().clamp_max(self.copies - 1)

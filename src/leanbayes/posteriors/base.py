@@ -64,7 +64,7 @@ class Posterior(nn.Module, ABC):
         if scope.plan.mean:
             return Shared(self.mean(base))
         scope.visit(self.key)
-        drawn = scope.shared.get(self.noise_key)
+        drawn = scope.taken(self.noise_key)
         return self.realise(base, drawn or self.drawn(base, scope, ask), scope)
 
     def drawn(self, base: Tensor, scope: Scope, ask: Ask) -> Drawn:  # noqa: ARG002
@@ -84,6 +84,15 @@ class Posterior(nn.Module, ABC):
         raise NotImplementedError(f"{cls.__name__} has no closed-form gradient of its KL")
 
 
+def member_index(
+    component: Tensor | None, draws: int, members: int, device: torch.device
+) -> Tensor:
+    """The component of each draw; members in turn where the plan names none."""
+    if component is not None:
+        return component
+    return torch.arange(draws, device=device) % members
+
+
 def gradient_of(parameter: Tensor) -> Tensor:
     """The gradient of a parameter, made of zeros where the forward left none."""
     if parameter.grad is None:
@@ -93,6 +102,8 @@ def gradient_of(parameter: Tensor) -> Tensor:
 
 def local_part(tensor: Tensor) -> Tensor:
     """The shard of this process where the tensor is distributed, else the tensor itself."""
+    if type(tensor) in (Tensor, nn.Parameter):  # a look-up that fails costs a microsecond
+        return tensor
     to_local = getattr(tensor, "to_local", None)
     return tensor if to_local is None else to_local()
 

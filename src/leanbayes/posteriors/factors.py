@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from leanbayes.noise import NoiseSource
 from leanbayes.ops import at_least_float32
-from leanbayes.posteriors.base import Posterior
+from leanbayes.posteriors.base import Posterior, member_index
 from leanbayes.posteriors.kl import cauchy_kl, normal_kl, pairwise_terms
 from leanbayes.posteriors.scale import inverse_softplus, softplus
 
@@ -54,9 +54,8 @@ class FactorBank(Posterior):
         self.members, self.law, self.prior_std = members, law, prior_std
         self.clip, self.kl_rule, self.tied_sign = clip, kl_rule, tied_sign
         shape = (members, size)
-        options = {"device": like.device, "dtype": like.dtype}
-        self.location = nn.Parameter(1 + init_spread * torch.randn(shape, **options))
-        self.rho = nn.Parameter(torch.full(shape, inverse_softplus(init_std), **options))
+        self.location = nn.Parameter(1 + init_spread * like.new_empty(shape).normal_())
+        self.rho = nn.Parameter(like.new_full(shape, inverse_softplus(init_std)))
 
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
         """Standard numbers of the law, [draws, C]."""
@@ -69,16 +68,9 @@ class FactorBank(Posterior):
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """`mean_k + scale_k * noise`, k the component of each draw."""
-        k = self._component(component, len(noise))
+        k = member_index(component, len(noise), self.members, noise.device)
         value = torch.addcmul(self.location[k], softplus(self.rho)[k], noise)
         return value if self.clip is None else value.clamp(-self.clip, self.clip)
-
-    def _component(self, component: Tensor | None, draws: int) -> Tensor:
-        if component is not None:
-            return component
-        if self.members == 1:
-            return torch.zeros(draws, dtype=torch.long, device=self.location.device)
-        return torch.arange(draws, device=self.location.device) % self.members
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
         """The location of a member, or their average."""

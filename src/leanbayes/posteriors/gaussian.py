@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from leanbayes.forms import Form, PerDraw, Shared
-from leanbayes.noise import NoiseSource
+from leanbayes.forms import Ask, Form, PerDraw, Shared
+from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of, local_part
@@ -19,6 +19,8 @@ from leanbayes.posteriors.estimators import Estimator, MeanFieldPosterior
 
 # exp(-60) vanishes against any weight, while its logarithm keeps KL and gradients finite.
 SMALLEST_STD = math.exp(-60.0)
+# Below this many numbers a call into Python costs more than the memory it saves.
+SMALL = 4096
 
 
 class Gaussian(MeanFieldPosterior):
@@ -63,6 +65,9 @@ class Gaussian(MeanFieldPosterior):
         """`base + exp(log_std) * noise`; noise of one draw may lack the leading dimension."""
         if self.random is not None:
             noise = noise * self.random
+        # The compiler itself decides what backward keeps; in a few numbers it does not matter.
+        if torch.compiler.is_compiling() or noise.numel() < SMALL:
+            return torch.addcmul(base, self.log_std.exp(), noise)
         value: Tensor = _Reparameterise.apply(base, self.log_std, noise)  # type: ignore[no-untyped-call]
         return value
 
@@ -76,9 +81,23 @@ class Gaussian(MeanFieldPosterior):
         with torch.no_grad():
             self.log_std.fill_(math.log(max(std, SMALLEST_STD)))
 
-    def perturbation(self, base: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
+    def perturbation(self, base: Tensor, noise: Tensor) -> Tensor:
         """`exp(log_std) * noise`."""
-        return self.std() * noise
+        return self.std(base) * noise
+
+    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
+        """As for any mean field, with a short way for predictions."""
+        source = scope.plan.noise
+        if isinstance(source, KeyedNoise) and not torch.is_grad_enabled():
+            return self._predicted(base, scope.draws(self.granularity), source)
+        return super().form(base, scope, ask)
+
+    def _predicted(self, base: Tensor, draws: int, source: KeyedNoise) -> Form:
+        """Explicit draws without a graph: one exponential for all samples, noise made in place."""
+        noise = source.normal(self.key, draws, base.shape, base)
+        std = source.remember(self.key, lambda: self.std(base))
+        value = torch.addcmul(base, std, noise, out=noise)
+        return Shared(value[0]) if draws == 1 else PerDraw(value)
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """Explicit draws, or mean, perturbation and signs."""
@@ -86,11 +105,7 @@ class Gaussian(MeanFieldPosterior):
             return super().realise(base, drawn, scope)
         noise = drawn.values.to(base.dtype)
         one = noise.shape[0] == 1
-        if torch.is_grad_enabled():
-            value = self.draw(base, noise[0] if one else noise)
-        else:  # the scales do not change during a prediction: one exponential for all samples
-            value = torch.addcmul(base, scope.source.remember(self.key, self.std), noise)
-            value = value[0] if one else value
+        value = self.draw(base, noise[0] if one else noise)
         return Shared(value) if one else PerDraw(value)
 
     def kl(self, base: Tensor) -> Tensor:
@@ -143,32 +158,38 @@ def _edit_scales(
     group: list[tuple[Gaussian, Tensor]], scale: float, prior_std: float, editable: Editable
 ) -> None:
     live = [posterior for posterior, _ in group if editable(posterior.log_std)]
-    if not live:
-        return
-    edits = torch._foreach_mul([local_part(p.log_std) for p in live], 2.0)
-    torch._foreach_exp_(edits)
-    torch._foreach_mul_(edits, scale / prior_std**2)
-    torch._foreach_sub_(edits, scale)
-    for posterior, edit in zip(live, edits, strict=True):
+    for part in _parts([posterior for posterior in live if posterior.random is None]):
+        grads = [local_part(gradient_of(posterior.log_std)) for posterior in part]
+        stds = torch._foreach_exp([local_part(posterior.log_std) for posterior in part])
+        torch._foreach_addcmul_(grads, stds, stds, scale / prior_std**2)
+        torch._foreach_sub_(grads, scale)
+    for posterior in live:
         if posterior.random is not None:
-            edit.mul_(local_part(posterior.random))
-    torch._foreach_add_([local_part(gradient_of(p.log_std)) for p in live], edits)
+            random = local_part(posterior.random)
+            std = local_part(posterior.log_std).exp().mul_(random)
+            grad = local_part(gradient_of(posterior.log_std))
+            grad.addcmul_(std, std, value=scale / prior_std**2).sub_(random, alpha=scale)
+
+
+def _parts(posteriors: list[Gaussian]) -> list[list[Gaussian]]:
+    """All at once on a GPU (few launches), one by one on a CPU (temporaries stay in its cache)."""
+    on_cpu = bool(posteriors) and posteriors[0].log_std.device.type == "cpu"
+    return [[posterior] for posterior in posteriors] if on_cpu else [posteriors] * bool(posteriors)
 
 
 class _Reparameterise(torch.autograd.Function):
     """w = mean + exp(log_std) * noise, without keeping the noise for backward.
 
     d log_std = sum_d g_d * (w_d - mean): the drawn w is kept by the layer's product anyway, so one
-    tensor of D times the parameter's size is saved.
+    tensor of D times the parameter's size is saved. `forward` takes the context itself: with a
+    separate `setup_context` PyTorch inspects the signature anew at every call.
     """
 
     @staticmethod
-    def forward(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
-        return torch.addcmul(mean, log_std.exp(), noise)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0], output)
+    def forward(ctx: Any, mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
+        value = torch.addcmul(mean, log_std.exp(), noise)
+        ctx.save_for_backward(mean, value)
+        return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:

@@ -15,7 +15,7 @@ def normal_kl(mean: Tensor, std: Tensor, prior_mean: Tensor, prior_std: float) -
 
 
 def cauchy_kl(mean: Tensor, scale: Tensor, prior_mean: Tensor, prior_scale: float) -> Tensor:
-    """KL of two Cauchys: `ln(((g1 + g2)^2 + (x1 - x2)^2) / (4 g1 g2))` (Chyzak and Nielsen 2019)."""
+    """KL of two Cauchys, `ln(((g1 + g2)^2 + (x1 - x2)^2) / (4 g1 g2))` (Chyzak, Nielsen 2019)."""
     distance = (scale + prior_scale).square() + (mean - prior_mean).square()
     return distance.log() - (4 * prior_scale * scale).log()
 

@@ -13,7 +13,13 @@ from leanbayes.forms import Form, LowRank, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.ops import at_least_float32, candidate
 from leanbayes.plan import Drawn, Scope
-from leanbayes.posteriors.base import Editable, Posterior, gradient_of, local_part
+from leanbayes.posteriors.base import (
+    Editable,
+    Posterior,
+    gradient_of,
+    local_part,
+    member_index,
+)
 
 
 class LowRankScale(Posterior):
@@ -48,9 +54,9 @@ class LowRankScale(Posterior):
         columns = base.shape[1] if per_channel else base[0].numel()
         mean = rank**-0.5
         std = math.sqrt((math.sqrt(rank * spread**2 + 1) - 1) / rank)
-        options = {"device": base.device, "dtype": base.dtype}
-        self.left = nn.Parameter(mean + std * torch.randn(members, base.shape[0], rank, **options))
-        self.right = nn.Parameter(mean + std * torch.randn(members, rank, columns, **options))
+        left, right = (members, base.shape[0], rank), (members, rank, columns)
+        self.left = nn.Parameter(mean + std * base.new_empty(left).normal_())
+        self.right = nn.Parameter(mean + std * base.new_empty(right).normal_())
 
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:  # noqa: ARG002
         """None is needed: the component is the draw."""
@@ -70,9 +76,8 @@ class LowRankScale(Posterior):
         return form
 
     def _form(self, base: Tensor, draws: int, component: Tensor | None) -> LowRank:
-        if component is None:
-            component = torch.arange(draws, device=base.device) % self.members
-        return LowRank(base, self.left, self.right, component)
+        index = member_index(component, draws, self.members, base.device)
+        return LowRank(base, self.left, self.right, index)
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:
         """A candidate, or the average of all."""
@@ -124,7 +129,9 @@ class LowRankScale(Posterior):
         shared = weight * spread_over(parts[2], weight)
         for target, grad in ((self.left, parts[0]), (self.right, parts[1]), (base, shared)):
             if editable(target):
-                local_part(gradient_of(target)).add_(grad.to(target.dtype), alpha=scale / self.members)
+                local_part(gradient_of(target)).add_(
+                    grad.to(target.dtype), alpha=scale / self.members
+                )
 
 
 def spread_over(matrix: Tensor, base: Tensor) -> Tensor:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from leanbayes.noise import NoiseSource
-from leanbayes.posteriors.base import Posterior
+from leanbayes.posteriors.base import Posterior, member_index
 
 
 class PointFactors(Posterior):
@@ -24,8 +23,7 @@ class PointFactors(Posterior):
     def __init__(self, like: Tensor, size: int, *, members: int, init_std: float = 0.05) -> None:
         super().__init__()
         self.members = members
-        noise = torch.randn(members, size, device=like.device, dtype=like.dtype)
-        self.location = nn.Parameter(1 + init_std * noise)
+        self.location = nn.Parameter(1 + init_std * like.new_empty(members, size).normal_())
 
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:  # noqa: ARG002
         """None is needed: the component is the draw."""
@@ -33,9 +31,7 @@ class PointFactors(Posterior):
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """The factors of each draw's member, [draws, C]."""
-        if component is None:
-            component = torch.arange(len(noise), device=self.location.device) % self.members
-        return self.location[component]
+        return self.location[member_index(component, len(noise), self.members, noise.device)]
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
         """The factors of a member, or their average."""
