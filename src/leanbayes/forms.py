@@ -45,14 +45,14 @@ class Moments(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """Draw d is `values[index[d]]`: one of K copies of the tensor."""
+    """Draw d is `values[component[d]]`: one of K copies of the tensor."""
 
     values: Tensor  # [K, *shape]
-    index: Tensor  # [D]
+    component: Tensor  # [D]
 
 
 class LowRank(NamedTuple):
-    """Draw d is `base * (left[k] @ right[k])` with k = index[d]: K candidates of a shared tensor.
+    """Draw d is `base * (left[k] @ right[k])`, k = component[d]: K candidates of a shared tensor.
 
     The product is laid out as the tensor seen as a matrix of `shape[0]` rows; a right factor of
     `shape[1]` columns only is constant over kernel positions.
@@ -61,7 +61,7 @@ class LowRank(NamedTuple):
     base: Tensor  # [*shape]
     left: Tensor  # [K, shape[0], r]
     right: Tensor  # [K, r, columns]
-    index: Tensor  # [D]
+    component: Tensor  # [D]
 
 
 Form = Shared | PerDraw | Flipped | Moments | Selected | LowRank
@@ -72,3 +72,4 @@ class Ask(NamedTuple):
 
     local: bool = False  # the input is 2-D with exactly one row a draw
     signs: tuple[int | None, int] | None = None  # sizes of the sign vectors; None: no Flipout
+    shape: tuple[int, ...] | None = None  # one row of the activations that a factor multiplies

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -42,39 +42,38 @@ def param_groups(
     inner = unwrap(model)
     reshard(inner)
     fast = lr if posterior_lr is None else posterior_lr
-    settings = {
-        "base": (lr, weight_decay),
-        "mean": (lr, 0.0),
-        "posterior": (fast, 0.0),
-        "bank": (fast, weight_decay / _copies(inner.net)),
-        "likelihood": (lr, 0.0),
-    }
+    rates = {"base": lr, "mean": lr, "posterior": fast, "bank": fast, "likelihood": lr}
     sorted_in = _assigned(inner.net)
     if likelihood is not None:
-        sorted_in.update({id(p): ("likelihood", p) for p in likelihood.parameters()})
+        sorted_in.update({id(p): (Kind("likelihood"), p) for p in likelihood.parameters()})
     groups = []
-    for name, (rate, decay) in settings.items():
-        params = [p for kind, p in sorted_in.values() if kind == name and p.requires_grad]
+    kinds = {kind for kind, _ in sorted_in.values()}
+    for kind in sorted(kinds, key=lambda kind: (list(rates).index(kind.name), kind.copies)):
+        params = [p for of, p in sorted_in.values() if of == kind and p.requires_grad]
+        decay = weight_decay / kind.copies if kind.copies else 0.0
+        settings = {"lr": rates[kind.name], "weight_decay": decay, "name": kind.name}
         if params:
-            groups.append({"params": params, "lr": rate, "weight_decay": decay, "name": name})
+            groups.append({"params": params, **settings})
     return groups
 
 
-def _copies(net: nn.Module) -> int:
-    """Copies in the network's banks, by which their decay is divided."""
-    return max([1, *(getattr(q, "copies", 1) for _, _, q, _ in posteriors(net))])
+class Kind(NamedTuple):
+    """A group by name; its weight decay is divided by the copies, and is 0 without any."""
+
+    name: str
+    copies: int = 0
 
 
-def _assigned(net: nn.Module) -> dict[int, tuple[str, nn.Parameter]]:
-    """Every parameter once, by identity, with the name of its group."""
-    assigned = {id(p): ("base", p) for p in net.parameters()}
+def _assigned(net: nn.Module) -> dict[int, tuple[Kind, nn.Parameter]]:
+    """Every parameter once, by identity, with the group it belongs to."""
+    assigned = {id(p): (Kind("base", 1), p) for p in net.parameters()}
     for _, _, posterior, base in posteriors(net):
-        own = "posterior" if posterior.regularises_base else "bank"
+        own = Kind("bank", posterior.copies) if posterior.copies else Kind("posterior")
         for p in posterior.parameters():
             assigned[id(p)] = (own, p)
         if isinstance(base, nn.Parameter):
             if posterior.owns_base:
                 assigned[id(base)] = (own, base)
             elif posterior.regularises_base:
-                assigned[id(base)] = ("mean", base)
+                assigned[id(base)] = (Kind("mean"), base)
     return assigned

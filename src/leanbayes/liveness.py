@@ -112,11 +112,11 @@ def _raise_keys(keys: list[str], what: str) -> None:
 
 
 def _used_often(uses: Uses) -> list[tuple[Host, str]]:
-    """One (host, slot) for every posterior that more than one use in a pass refers to."""
+    """One (host, slot) for all the noise that more than one use in a pass refers to."""
     total: Counter[str] = Counter()
     first: dict[str, tuple[Host, str]] = {}
     for (host, slot), count in uses.items():
-        key = host.posterior(slot).key
+        key = host.posterior(slot).noise_key
         total[key] += count
         first.setdefault(key, (host, slot))
     return [first[key] for key, count in total.items() if count > 1]

@@ -114,6 +114,7 @@ class BayesianModel(nn.Module):
                     host.base(slot), scope, host.ask(slot)
                 )
                 for host, slot in self.shared
+                if not host.posterior(slot).by_input  # every call of a mask is a draw of its own
             }
 
     def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:
@@ -148,7 +149,7 @@ class BayesianModel(nn.Module):
         In one go that is cheaper than in turns with the layers, at the price of a second copy of
         the parameters.
         """
-        self._ahead = [(posterior, base) for _, _, posterior, base in self.posteriors()]
+        self._ahead = [(q, base) for _, _, q, base in self.posteriors() if not q.by_input]
         try:
             yield
         finally:

@@ -81,7 +81,7 @@ def convolution(
             y = plus_scaled(convolve(x, mean, 1), noise, after, 1)
         case Selected(values, index):
             y = by_component(x, index, len(values), lambda rows, k: convolve(rows, values[k], 1))
-        case LowRank(index=index):
+        case LowRank(component=index):
             y = by_component(
                 x, index, len(weight.left), lambda rows, k: convolve(rows, candidate(weight, k), 1)
             )
@@ -121,7 +121,7 @@ def by_component(
     parts = blocks(x, len(index))
     order = torch.argsort(index, stable=True)
     sizes = torch.bincount(index).tolist()
-    pieces = parts[order].split(sizes)
+    pieces = torch.split(parts[order], sizes)
     done = [run(rows.flatten(0, 1), k) for k, rows in enumerate(pieces) if len(rows)]
     y = torch.cat(done)
     return y.reshape(len(index), -1, *y.shape[1:])[torch.argsort(order)].flatten(0, 1)
@@ -187,9 +187,11 @@ def _flipped_rows(ids: Tensor, delta: Tensor, sign0: Tensor | None, sign1: Tenso
 
 
 def scaled(x: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
-    """Multiply the channels of each block of rows by its own factor, factor [D, C]."""
+    """Multiply each block of rows by its own factor: by channel [D, C], or by element [D, ...]."""
     if factor is None:
         return x
+    if factor.dim() == x.dim() > 2:
+        return rejoined(blocks(x, len(factor)) * factor.to(x.dtype).unsqueeze(1), x.shape)
     spread = _spread(PerDraw(factor), x, channel_dim)
     return rejoined(blocks(x, len(spread)) * spread, x.shape)
 

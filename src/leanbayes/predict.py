@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -116,9 +117,16 @@ class Sampler:
         key = int(torch.randint(2**62, ()).item()) if seed is None else seed
         return Sampler(model, inner, chosen, member_weights(count, inner.method.index_members), key)
 
+    @cached_property
+    def compiled(self) -> bool:
+        """True where samples run in a graph; masks of activations need to see them first."""
+        return is_compiled(self.model) and not any(
+            q.by_input for _, _, q, _ in self.inner.posteriors()
+        )
+
     def drawing(self) -> AbstractContextManager[None]:
         """Draw whole networks at once, where neither a graph nor shards stand in the way."""
-        if is_compiled(self.model) or is_sharded(self.inner):
+        if self.compiled or is_sharded(self.inner):
             return nullcontext()
         return self.inner.drawing_ahead()
 
@@ -183,17 +191,20 @@ class Sampler:
 
     def _noise(self, ids: Sequence[int]) -> NoiseSource:
         keyed = KeyedNoise(self.seed, ids, self.memory)
-        if not is_compiled(self.model):
+        if not self.compiled:
             return keyed
         # A generator cannot be traced: draw before the graph is entered.
         return FixedNoise(
-            {q.key: q.noise(base, len(ids), keyed) for _, _, q, base in self.inner.posteriors()}
+            {
+                q.noise_key: q.noise(base, len(ids), keyed)
+                for _, _, q, base in self.inner.posteriors()
+            }
         )
 
     def _run(self, batch: Any, limits: Limits) -> Run:
         def full(plan: Plan, samples: int) -> Any:
             # The wrapper only matters when it is compiled; DDP has nothing to do here.
-            target = self.model if is_compiled(self.model) else self.inner
+            target = self.model if self.compiled else self.inner
             return call(target, fold(batch, samples), plan=plan)
 
         if limits.trunk is not None:
@@ -201,7 +212,7 @@ class Sampler:
             plan = self.inner.method.prediction_plan(range(1), self._noise(range(1)))
             check_same(tensor_of(fast(plan, 1)), tensor_of(full(plan, 1)), limits.trunk)
             return fast
-        if is_compiled(self.model) or is_sharded(self.inner):
+        if self.compiled or is_sharded(self.inner):
             return full
         return sequential_run(self.inner, batch) or full
 

@@ -66,7 +66,7 @@ class Host(nn.Module):
         if posterior is None:
             tensor: Tensor | None = getattr(self, slot, None)
             return None if tensor is None else Shared(tensor)
-        if scope.ahead:
+        if scope.ahead and not posterior.by_input:
             return scope.ahead[posterior.key]  # type: ignore[index]
         if scope.trace is not None:
             scope.trace.append((self, slot))
@@ -90,9 +90,12 @@ class Host(nn.Module):
         """Input and output channels that factors can scale; None where the type takes none."""
         return None
 
-    def factor(self, slot: str) -> Tensor | None:
-        """The drawn factors [D, C] of `in_scale` or `out_scale`; None without such a slot."""
-        form = self.form(slot) if slot in self.slots else None
+    def factor(self, slot: str, x: Tensor) -> Tensor | None:
+        """Drawn factors of `in_scale` or `out_scale` for x: by channel [D, C], or by element.
+
+        None where the layer has no such slot.
+        """
+        form = self.form(slot, Ask(shape=tuple(x.shape[1:]))) if slot in self.slots else None
         match form:
             case None:
                 return None

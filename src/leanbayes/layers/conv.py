@@ -36,9 +36,9 @@ class ConvolutionHost(Host, _ConvNd):
         weight = self.form("weight", self.ask("weight"))
         assert weight is not None
         rows = self.rows_of(input)
-        x = ops.scaled(rows, self.factor("in_scale"), 1)
+        x = ops.scaled(rows, self.factor("in_scale", rows), 1)
         y = ops.convolution(x, weight, None, convolve, self.transposed)
-        y = ops.scaled(y, self.factor("out_scale"), 1)
+        y = ops.scaled(y, self.factor("out_scale", y), 1)
         y = ops.added(y, self.form("bias"), 1)
         return y if rows is input else y[0]
 

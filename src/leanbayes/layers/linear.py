@@ -28,11 +28,11 @@ class BayesianLinear(Host, nn.Linear):
         local = input.dim() == 2 and input.shape[0] == draws
         weight = self.form("weight", self.ask("weight")._replace(local=local))
         assert weight is not None
-        x = ops.scaled(input, self.factor("in_scale"), -1)
-        after = self.factor("out_scale")
-        if after is None:
+        x = ops.scaled(input, self.factor("in_scale", input), -1)
+        if "out_scale" not in self.slots:
             return ops.linear(x, weight, self.bias_form(weight))
-        y = ops.scaled(ops.linear(x, weight, None), after, -1)
+        y = ops.linear(x, weight, None)
+        y = ops.scaled(y, self.factor("out_scale", y), -1)
         return ops.added(y, self.form("bias"), -1)
 
     @classmethod

@@ -56,5 +56,7 @@ class BatchEnsemble(MixtureMethod, name="batch_ensemble"):
         }
         if "bias" in site.tensors:
             bias = site.tensors["bias"]
-            filled["bias"] = Bank(bias, members=self.members, index="network", jitter=0.0)
+            filled["bias"] = Bank(
+                bias, members=self.members, index="network", jitter=0.0, prior_std=None
+            )
         return filled

@@ -31,8 +31,8 @@ class Implicit(MixtureMethod, name="implicit"):
     training and prediction use one index, as here), prior `N(1, prior_std^2)`.
 
     The KL is `mean_k KL_k`, which is within ln K nats of the mixture's own for the whole network.
-    The paper's surrogate, the KL of the average of one draw a member, is neither an upper nor a lower
-    bound and is smallest at sigma_k = sqrt(K) prior_std: `kl="averaged_draw"`, for reproduction.
+    The paper's surrogate, the KL of the average of one draw a member, is no bound in either sense
+    and is smallest at sigma_k = sqrt(K) prior_std: `kl="averaged_draw"`, for reproduction.
 
     Trinh, Kaski and Heinonen, Scalable Bayesian neural networks by layer-wise input augmentation,
     2020.

@@ -38,7 +38,7 @@ class Patching(Method, name="patching"):
 
     Chen and Shyu, Ensemble model patching, 2019. Eq. 7 of the paper bounds an entropy the wrong way
     round; gradients are not affected. Its running mean divides by s + 1, so that probabilities sum
-    to S / (S + 1); and it decays every copy by lambda where lambda / K is right (`lb.param_groups`).
+    to S / (S + 1); and every copy decays by lambda, where lambda / K is right (`lb.param_groups`).
 
     Cost: K - 1 copies of the patched layers (0.3 % of a ResNet-18 for norms, 18 % with the output);
     a step and a pass cost what the network costs.

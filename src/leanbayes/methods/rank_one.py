@@ -97,7 +97,9 @@ class RankOne(MixtureMethod, name="rank_one"):
         }
         if "bias" in site.tensors:
             bias = site.tensors["bias"]
-            filled["bias"] = Bank(bias, members=self.members, index="network", jitter=0.0)
+            filled["bias"] = Bank(
+                bias, members=self.members, index="network", jitter=0.0, prior_std=None
+            )
         return filled
 
     def _factors(self, site: Site, size: int, side: str) -> Posterior:

@@ -1,12 +1,15 @@
-"""ResNet-18 and ResNet-50, with the parameter names of torchvision's."""
+"""ResNet-18 and ResNet-50, with the parameter names of torchvision's, and a small one."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
+from leanbayes.errors import ConfigError
 from leanbayes.models.initialise import he_normal_
 
-Stem = Literal["imagenet", "cifar"]
+Stem = Literal["imagenet", "cifar", "conv7"]
 
 
 class BasicBlock(nn.Module):
@@ -67,8 +70,12 @@ class ResNet(nn.Module):
         depths: Blocks in each stage.
         width: Channels of the first stage.
         num_classes: Number of logits.
-        stem: "imagenet" (7x7 with stride 2, then max pooling: a quarter of the input's size) or
-            "cifar" (3x3 at full size, for images of about 32x32).
+        stem: "imagenet" (7x7 with stride 2, then max pooling: a quarter of the input's size),
+            "cifar" (3x3 at full size, for images of about 32x32) or "conv7" (7x7 at full size, the
+            CIFAR-10 net of the PBN experiments; it has as many parameters as "imagenet").
+
+    Raises:
+        ConfigError: The stem has another name.
     """
 
     def __init__(
@@ -119,13 +126,49 @@ def resnet50(width: int = 64, num_classes: int = 1000, stem: Stem = "imagenet") 
     return ResNet(Bottleneck, (3, 4, 6, 3), width, num_classes, stem)
 
 
+class SmallResNet(nn.Module):
+    """A residual network of few blocks for 32x32 images, each half as large as the one before.
+
+    The small net of the PBN experiments (CIFAR-10 and SVHN): a 3x3 convolution with stride 2, max
+    pooling, four blocks with stride 2 and "features of [16, 32, 64]". Which width occurs twice is
+    not said; here the first block keeps the 16 of the stem.
+
+    Args:
+        widths: Channels of every block; the stem has those of the first.
+        num_classes: Number of logits.
+
+    Raises:
+        ConfigError: No width is given.
+    """
+
+    def __init__(self, widths: Sequence[int] = (16, 16, 32, 64), num_classes: int = 10) -> None:
+        super().__init__()
+        if not widths:
+            raise ConfigError("widths is empty; write widths=(16, 16, 32, 64)")
+        self.conv1 = _conv(3, widths[0], 3, 2)
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        self.maxpool = nn.MaxPool2d(2)
+        pairs = pairwise((widths[0], *widths))
+        self.blocks = nn.Sequential(*(BasicBlock(i, o, stride=2) for i, o in pairs))
+        self.fc = nn.Linear(widths[-1], num_classes)
+        he_normal_(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images [B, 3, H, W] to logits [B, num_classes]."""
+        x = self.blocks(self.maxpool(self.bn1(self.conv1(x)).relu()))
+        out: Tensor = self.fc(x.mean((2, 3)))
+        return out
+
+
 def _stem(stem: Stem, width: int) -> tuple[nn.Conv2d, nn.Module]:
     """Make the first convolution and the pooling after it."""
     if stem == "imagenet":
         return _conv(3, width, 7, 2), nn.MaxPool2d(3, stride=2, padding=1)
     if stem == "cifar":
         return _conv(3, width, 3), nn.Identity()
-    raise ValueError(f'unknown stem {stem!r}; write stem="imagenet" or stem="cifar"')
+    if stem == "conv7":
+        return _conv(3, width, 7), nn.Identity()
+    raise ConfigError(f'unknown stem {stem!r}; write stem="imagenet", "cifar" or "conv7"')
 
 
 def _stage(

@@ -30,7 +30,7 @@ class Bank(Posterior):
         zero_copy: The last copy is fixed at 0 (dropout).
         keep: With two copies: probability of copy 0; uniform if None.
         jitter: Relative spread of the copies at the start.
-        prior_std: Scale of the prior in the cross-entropy.
+        prior_std: Scale of the prior in the cross-entropy; None has none (weight decay is it).
         granularity: One draw a `batch` (group) or a `row`.
     """
 
@@ -46,7 +46,7 @@ class Bank(Posterior):
         zero_copy: bool = False,
         keep: float | None = None,
         jitter: float = 0.05,
-        prior_std: float = 1.0,
+        prior_std: float | None = 1.0,
         granularity: Granularity = "batch",
     ) -> None:
         super().__init__()
@@ -111,6 +111,8 @@ class Bank(Posterior):
 
     def kl(self, base: Tensor) -> Tensor:
         """Cross-entropy: by member under a network index, else its mean over the copies."""
+        if self.prior_std is None:
+            return base.new_zeros(())
         terms = at_least_float32(self.values(base)).square().flatten(1).sum(1)
         terms = terms / (2 * self.prior_std**2)
         return terms if self.members else terms.mean()

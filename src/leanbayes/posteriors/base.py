@@ -27,16 +27,20 @@ class Posterior(nn.Module, ABC):
         granularity: `row` draws once a row where the plan says so, `batch` once a group.
         members: Mixture components; 0 where there is no index.
         regularises_base: The KL (or cross-entropy) already acts on `base`: no weight decay on it.
+        copies: Copies of the base that share its weight decay; 0 where nothing here decays.
         owns_base: `base` is one of the posterior's own locations and trains at its learning rate.
         closed_form: `add_kl_grads` gives the gradient of the KL without autograd.
+        by_input: Its noise has the shape of the activations, so nothing can be drawn beforehand.
     """
 
     key: str = ""
     granularity: Granularity = "row"
     members: int = 0
     regularises_base: bool = True
+    copies: int = 0
     owns_base: bool = False
     closed_form: ClassVar[bool] = False
+    by_input: ClassVar[bool] = False
 
     @abstractmethod
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
@@ -63,7 +67,7 @@ class Posterior(nn.Module, ABC):
         """The tensor as this pass uses it."""
         if scope.plan.mean:
             return Shared(self.mean(base))
-        scope.visit(self.key)
+        scope.visit(self.noise_key)
         drawn = scope.taken(self.noise_key)
         return self.realise(base, drawn or self.drawn(base, scope, ask), scope)
 

@@ -48,7 +48,7 @@ class MeanFieldPosterior(Posterior):
             and self.estimator in ("auto", "local")
             and scope.estimating
             and not scope.plan.mean
-            and self.key not in scope.shared
+            and scope.taken(self.key) is None
         )
 
     def drawn(self, base: Tensor, scope: Scope, ask: Ask) -> Drawn:

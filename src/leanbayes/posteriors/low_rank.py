@@ -65,13 +65,15 @@ class LowRankScale(Posterior):
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:
         """The candidates, [draws, *base.shape]."""
         form = self._form(base, len(noise), component)
-        return torch.stack([candidate(form, int(k)) for k in form.index])
+        return torch.stack([candidate(form, int(k)) for k in form.component])
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """One candidate for all rows, or the factors and which row takes which."""
         form = self._form(base, len(drawn.values), scope.component(self.granularity))
-        if len(form.index) == 1:
-            one = LowRank(base, self.left[form.index], self.right[form.index], form.index)
+        if len(form.component) == 1:
+            one = LowRank(
+                base, self.left[form.component], self.right[form.component], form.component
+            )
             return Shared(candidate(one, 0))
         return form
 

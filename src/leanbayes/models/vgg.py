@@ -1,0 +1,85 @@
+"""VGG-16 without norm layers, in ImageNet's size and in CIFAR's."""
+
+from typing import Final, Literal
+
+from torch import Tensor, nn
+
+from leanbayes.errors import ConfigError
+from leanbayes.models.initialise import he_normal_
+
+Size = Literal["small", "large"]
+
+# Output channels of the convolutions between two poolings.
+STAGES: Final = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+
+class VGG16(nn.Module):
+    """Thirteen 3x3 convolutions and three linear layers, without norm layers.
+
+    K. Simonyan and A. Zisserman, "Very Deep Convolutional Networks for Large-Scale Image
+    Recognition", ICLR 2015. "large" is ImageNet's: 138,357,544 parameters at 1,000 classes, 36,995
+    layer inputs, torchvision's state_dict. "small" is the CIFAR net of T. Trinh et al., "Scalable
+    Bayesian neural networks by layer-wise input augmentation", 2020, arXiv:2010.13498, with linear
+    layers 512-512-512-classes: 15,245,130 parameters at 10 classes, 5,251 layer inputs.
+
+    Args:
+        size: "small" or "large".
+        num_classes: Number of logits; by default 10 (small) or 1,000 (large).
+        dropout: Probability of a zero beside each of the first two linear layers; the published
+            nets have 0.5.
+
+    Raises:
+        ConfigError: The size has another name.
+
+    Example:
+        >>> VGG16("small").classifier[-1]
+        Linear(in_features=512, out_features=10, bias=True)
+    """
+
+    def __init__(
+        self, size: Size = "large", num_classes: int | None = None, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.features = _features()
+        self.avgpool, self.classifier = _head(size, num_classes, dropout)
+        he_normal_(self)
+        for module in self.features:
+            if isinstance(module, nn.Conv2d) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images [B, 3, H, W], of at least 32 x 32 pixels, to logits [B, num_classes]."""
+        out: Tensor = self.classifier(self.avgpool(self.features(x)).flatten(1))
+        return out
+
+
+def _features() -> nn.Sequential:
+    """Chain the stages; each ends by halving the size."""
+    layers: list[nn.Module] = []
+    inputs = 3
+    for stage in STAGES:
+        for outputs in stage:
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
+            inputs = outputs
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers)
+
+
+def _head(size: Size, num_classes: int | None, dropout: float) -> tuple[nn.Module, nn.Sequential]:
+    """Make the last pooling and the linear layers.
+
+    Dropout stands where each of the two published nets has it: before the linear layer in the
+    small net, after its ReLU in the large one.
+    """
+    drop = nn.Dropout(dropout)
+    if size == "small":
+        first = (drop, nn.Linear(512, 512), nn.ReLU())
+        second = (nn.Dropout(dropout), nn.Linear(512, 512), nn.ReLU())
+        last = nn.Linear(512, 10 if num_classes is None else num_classes)
+        return nn.AdaptiveAvgPool2d(1), nn.Sequential(*first, *second, last)
+    if size == "large":
+        first = (nn.Linear(512 * 7 * 7, 4096), nn.ReLU(), drop)
+        second = (nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(dropout))
+        last = nn.Linear(4096, 1000 if num_classes is None else num_classes)
+        return nn.AdaptiveAvgPool2d(7), nn.Sequential(*first, *second, last)
+    raise ConfigError(f'unknown size {size!r}; write size="small" or size="large"')
