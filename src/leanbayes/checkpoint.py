@@ -73,9 +73,9 @@ def load(net: nn.Module, path: str | Path) -> BayesianModel:
         CheckpointError: Damaged, foreign, or not for this network.
     """
     saved = Saved.read(Path(path))
-    found = survey(net)
-    sites = _sites(net, found, saved)
     method = saved.method()
+    found = survey(net, dropout=method.takes_dropout)
+    sites = _sites(net, found, saved)
     slots = {s.name: _slots(method, s, saved) for s in sites if s.name in saved.layers}
     tie(sites, slots)
     state = _complete_state(net, slots, saved)

@@ -27,6 +27,7 @@ from leanbayes.surgery import (
     hosts,
     mark_ends,
     order_of_calls,
+    posteriors,
     raw_parameters,
     revert,
     survey,
@@ -70,7 +71,7 @@ def bayesianize(
         >>> len(model.report.converted)
         2
     """
-    found = survey(net)
+    found = survey(net, dropout=method.takes_dropout)
     sites = mark_ends(found.sites, _order(net, found.sites, example))
     method = method.prepared(net, sites, data=data, likelihood=likelihood, scores=scores)
     slots = {s.name: filled for s in sites if method.select(s) and (filled := method.slots(s))}
@@ -174,6 +175,8 @@ def _report(draft: Draft, base: int, *, has_example: bool) -> ConversionReport:
         skipped=(*draft.skipped, *unselected, *raw) if method.converts else (),
         base=base,
         added=sum(layer.added for layer in converted),
+        random_dimensions=_random_dimensions(draft.net),
+        index_members=method.index_members,
         output=next((site.name for site in draft.sites if site.last), None),
         notes=tuple(_notes(draft.net, has_example)),
     )
@@ -190,9 +193,18 @@ def _converted(draft: Draft) -> Iterator[Converted]:
             yield Converted(site.name, original_name(site.layer), tuple(filled), added)
 
 
+def _random_dimensions(net: nn.Module) -> int:
+    """Numbers of one draw of the network; those under one key are the same ones."""
+    found: dict[str, int] = {}
+    for _, _, posterior, base in posteriors(net):
+        found |= posterior.random_numbers(base)
+    return sum(found.values())
+
+
 def _notes(net: nn.Module, has_example: bool) -> Iterable[str]:
+    kind = nn.modules.dropout._DropoutNd
     dropouts = [
-        name for name, m in net.named_modules() if isinstance(m, nn.modules.dropout._DropoutNd)
+        name for name, m in net.named_modules() if isinstance(m, kind) and not isinstance(m, Host)
     ]
     if dropouts:
         yield f"the network's own dropout stays: {', '.join(dropouts[:4])}" + (
@@ -200,6 +212,8 @@ def _notes(net: nn.Module, has_example: bool) -> Iterable[str]:
         )
     if any(is_sequence_first(m) for m in net.modules()):
         yield "batch_first=False: one draw a batch in training, samples one after another"
+    if any(q.by_input for _, _, q, _ in posteriors(net)):
+        yield "masks of activations are as random as inputs are large: not in random dimensions"
     if not has_example:
         yield (
             "no example was given: layers were not proved to act, and the output is the last "

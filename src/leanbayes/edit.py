@@ -58,7 +58,7 @@ class KLEdit:
 
         by_type: dict[type[Posterior], list[tuple[Posterior, Tensor]]] = defaultdict(list)
         for host, slot, posterior in self._sites:
-            by_type[type(posterior)].append((posterior, getattr(host, slot)))
+            by_type[type(posterior)].append((posterior, host.base(slot)))
         for kind, sites in by_type.items():
             if kind.closed_form:
                 kind.add_kl_grads(sites, scale, editable)
@@ -76,6 +76,8 @@ class KLEdit:
         targets = list(tensors.values())
         with torch.enable_grad():
             total = self.model.kl_of(sites)
+            if not total.requires_grad:  # points without a prior
+                return
             grads = torch.autograd.grad(total, targets, allow_unused=True)
         for target, grad in zip(targets, cast("Sequence[Tensor | None]", grads), strict=True):
             if grad is not None:

@@ -19,3 +19,7 @@ class ConfigError(LeanBayesError, ValueError):
 
 class CheckpointError(LeanBayesError, ValueError):
     """A file on disk is damaged, foreign or does not fit the network."""
+
+
+class CollapsedMembers(UserWarning):
+    """The members of an ensemble predict the same: they have become one network."""

@@ -100,9 +100,7 @@ class BayesianModel(nn.Module):
                 f"draw: expected Plan(groups=1), found groups={plan.groups}, "
                 f"per_row={plan.per_row}"
             )
-        if plan.component is not None:
-            plan = replace(plan, component=plan.component.to(_device(self.net)))
-        scope = self.scope
+        scope, plan = self.scope, self._with_members(plan)
         scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
         scope.traced = torch.compiler.is_compiling()
         scope.ahead = {}
@@ -116,6 +114,17 @@ class BayesianModel(nn.Module):
                 for host, slot in self.shared
                 if not host.posterior(slot).by_input  # every call of a mask is a draw of its own
             }
+
+    def _with_members(self, plan: Plan) -> Plan:
+        """The plan with its members on the device; one at random a group where it names none."""
+        component, members = plan.component, self.method.index_members
+        if plan.mean or not (members or component is not None):
+            return plan
+        if component is None:
+            fresh = plan.noise is None
+            drawn = torch.randint(members, (plan.groups,)) if fresh else torch.arange(plan.groups)
+            component = drawn % members
+        return replace(plan, component=component.to(_device(self.net)))
 
     def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:
         """The method's training plan for so many rows, `samples` repetitions included."""
@@ -164,7 +173,9 @@ class BayesianModel(nn.Module):
 
         A float64 scalar with a gradient: sums a tensor in float32, the total in float64.
         """
-        return self.kl_of([(q, base) for _, _, q, base in self.posteriors()])
+        device = _device(self.net).type
+        with torch.autocast(device, enabled=False):  # products of half precision would lose digits
+            return self.kl_of([(q, base) for _, _, q, base in self.posteriors()])
 
     def kl_of(self, sites: Sequence[tuple[Posterior, Tensor]]) -> Tensor:
         """The part of the KL that these posteriors contribute.
@@ -172,17 +183,19 @@ class BayesianModel(nn.Module):
         Terms of members ([K], or [K, K] for pairwise bounds) are summed over tensors first and
         reduced then: one index for the whole network counts once.
         """
-        plain = torch.zeros((), dtype=_widest(self.net), device=_device(self.net))
-        by_member = plain
+        total = torch.zeros((), dtype=_widest(self.net), device=_device(self.net))
+        by_member: dict[int, Tensor] = {}
         for posterior, base in sites:
             terms = posterior.kl(base)
             full = getattr(terms, "full_tensor", None)
-            terms = (terms if full is None else full()).to(plain.dtype)
+            terms = (terms if full is None else full()).to(total.dtype)
             if terms.dim() == 0:
-                plain = plain + terms
+                total = total + terms
             else:
-                by_member = by_member + terms
-        return plain + self.method.reduce_kl(by_member) if by_member.dim() else plain
+                by_member[posterior.composed] = by_member.get(posterior.composed, 0) + terms
+        for part, terms in by_member.items():
+            total = total + self.method.reduce_kl(terms, part)
+        return total
 
     @property
     def kl_kind(self) -> str:
@@ -208,7 +221,8 @@ def unwrap(model: nn.Module) -> BayesianModel:
     """The BayesianModel inside DDP, FSDP2 or torch.compile wrappers."""
     inner: Any = model
     while not isinstance(inner, BayesianModel):
-        inner = getattr(inner, "module", None) or getattr(inner, "_orig_mod", None)
+        found = getattr(inner, "module", None)  # compiled modules have a length and no truth
+        inner = getattr(inner, "_orig_mod", None) if found is None else found
         if inner is None:
             raise TypeError(
                 f"expected a BayesianModel, found {type(model).__name__}; write "

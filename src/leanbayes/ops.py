@@ -21,7 +21,8 @@ def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
     """`x W^T + b` with one drawn W and b a block of rows; x is [D * R, ..., I]."""
     match weight:
         case Shared(value):
-            return shifted(F.linear(x, value, _shared(bias)), bias, -1)
+            y = F.linear(x, value, _shared(bias))  # of tokens it is a view
+            return shifted(y if y.dim() == 2 else rejoined(y, y.shape), bias, -1)
         case PerDraw(value):
             rows = blocks(x, value.shape[0]).reshape(value.shape[0], -1, x.shape[-1])
             y = torch.bmm(rows, value.to(x.dtype).transpose(1, 2))
@@ -104,7 +105,7 @@ def _low_rank_linear(x: Tensor, base: Tensor, left: Tensor, right: Tensor) -> Te
     rows = blocks(x, len(left)).reshape(len(left), -1, 1, x.shape[-1])
     y = F.linear(rows * right.to(x.dtype)[:, None], base)  # [D, rows, r, O]
     y = (y * left.to(y.dtype).transpose(1, 2)[:, None]).sum(2)
-    return y.reshape(*x.shape[:-1], base.shape[0])
+    return rejoined(y, (*x.shape[:-1], base.shape[0]))
 
 
 def by_component(
@@ -117,14 +118,15 @@ def by_component(
     """
     if torch.compiler.is_compiling():
         every = torch.stack([blocks(run(x, k), len(index)) for k in range(members)])
-        return every[index, torch.arange(len(index), device=x.device)].flatten(0, 1)
+        picked = every[index, torch.arange(len(index), device=x.device)]
+        return rejoined(picked, (x.shape[0], *picked.shape[2:]))
     parts = blocks(x, len(index))
     order = torch.argsort(index, stable=True)
     sizes = torch.bincount(index).tolist()
     pieces = torch.split(parts[order], sizes)
     done = [run(rows.flatten(0, 1), k) for k, rows in enumerate(pieces) if len(rows)]
     y = torch.cat(done)
-    return y.reshape(len(index), -1, *y.shape[1:])[torch.argsort(order)].flatten(0, 1)
+    return rejoined(blocks(y, len(index))[torch.argsort(order)], y.shape)
 
 
 def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
@@ -159,17 +161,19 @@ def embedding(
         case Shared(value):
             return lookup(ids, value)
         case PerDraw(value):
-            return _drawn_rows(ids, value, padding)
+            return _drawn_rows(ids, value, padding, torch.arange(len(value), device=ids.device))
+        case Selected(values, index):
+            return _drawn_rows(ids, values, padding, index)
         case Flipped(mean, delta, sign0, sign1):
             return lookup(ids, mean) + _flipped_rows(ids, delta, sign0, sign1)
         case _:
             raise TypeError(f"an embedding cannot take the form {type(weight).__name__}")
 
 
-def _drawn_rows(ids: Tensor, value: Tensor, padding: int | None) -> Tensor:
-    draws, size = value.shape[:2]
-    offset = torch.arange(draws, device=ids.device) * size
-    rows = blocks(ids, draws).flatten(1) + offset[:, None]
+def _drawn_rows(ids: Tensor, value: Tensor, padding: int | None, index: Tensor) -> Tensor:
+    """Look up in the table `value[index[d]]` for the ids of draw d."""
+    offset = index * value.shape[1]
+    rows = blocks(ids, len(index)).flatten(1) + offset[:, None]
     y = rejoined(F.embedding(rows, value.flatten(0, 1)), (*ids.shape, value.shape[-1]))
     if padding is None:
         return y

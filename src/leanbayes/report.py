@@ -36,6 +36,9 @@ class ConversionReport:
         notes: What else a user should know.
         base: Parameters of the network before.
         added: Parameters added by the posteriors.
+        random_dimensions: Random numbers of one draw; a member index and masks of activations come
+            on top.
+        index_members: Members under one index for the whole network; 0 without such an index.
         output: Name of the layer that counts as the output.
     """
 
@@ -44,6 +47,8 @@ class ConversionReport:
     skipped: tuple[Skipped, ...]
     base: int
     added: int
+    random_dimensions: int = 0
+    index_members: int = 0
     output: str | None = None
     notes: tuple[str, ...] = field(default=())
 
@@ -52,10 +57,14 @@ class ConversionReport:
         """Parameters added, as a fraction of the network's own."""
         return self.added / self.base if self.base else 0.0
 
+    def _randomness(self) -> str:
+        text = f"{self.random_dimensions:,} random dimensions a draw"
+        return text + (f" of one of {self.index_members} members" if self.index_members else "")
+
     def __str__(self) -> str:
         lines = [
             f"{self.method}: {len(self.converted)} layers converted, {len(self.skipped)} left; "
-            f"{self.base:,} parameters + {self.added:,} ({self.overhead:.1%})"
+            f"{self.base:,} parameters + {self.added:,} ({self.overhead:.1%}); {self._randomness()}"
         ]
         rows = [
             (c.name or "(root)", c.type, ", ".join(c.slots), f"+{c.added:,}")

@@ -126,6 +126,7 @@ linears = Selector("kind", ("linear",))
 convs = Selector("kind", ("conv",))
 embeddings = Selector("kind", ("embedding",))
 attentions = Selector("kind", ("attention",))
+recurrents = Selector("kind", ("recurrent",))
 
 
 def by_type(*types: type[nn.Module] | str) -> Selector:

@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
 from leanbayes.errors import ConversionError
-from leanbayes.layers import HOSTS, Host, host_of
+from leanbayes.layers import Host, host_of, stock_of
 from leanbayes.layers.base import joint_class, original_class
 from leanbayes.plan import Scope
 from leanbayes.posteriors.base import Posterior
@@ -37,8 +37,13 @@ class Flag(NamedTuple):
     value: Any
 
 
-def survey(net: nn.Module) -> Survey:
-    """Walk over every module once, whatever number of names it has."""
+def survey(net: nn.Module, *, dropout: bool = False) -> Survey:
+    """Walk over every module once, whatever number of names it has.
+
+    Args:
+        net: The network.
+        dropout: Count the network's own dropout layers among those that could be converted.
+    """
     sites: list[Site] = []
     skipped: list[Skipped] = []
     for name, module in net.named_modules():
@@ -48,6 +53,8 @@ def survey(net: nn.Module) -> Survey:
                 "posteriors. Go back first: net = lb.collapse(model)"
             )
         host = host_of(type(module))
+        if host is not None and host.kind == "dropout" and not dropout:
+            host = None
         reason = _refusal(net, name, module, host)
         if host is not None and reason is None:
             sites.append(Site(name, module, host))
@@ -78,8 +85,10 @@ def _lazy(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
 
 
 def _overridden(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
-    stock = next(cls for cls in type(module).__mro__ if cls in HOSTS)
-    for method in HOSTS[stock].overrides:
+    stock, host = stock_of(type(module)), host_of(type(module))
+    assert stock is not None
+    assert host is not None
+    for method in host.overrides:
         if getattr(type(module), method) is not getattr(stock, method):
             return f"overrides {method} of {stock.__name__}, which a host would replace"
         if method in module.__dict__:
@@ -114,7 +123,8 @@ def raw_parameters(sites: Sequence[Site]) -> Iterator[Skipped]:
 
 def mark_ends(sites: Sequence[Site], order: Sequence[str] | None) -> tuple[Site, ...]:
     """Tell the first and the last layer, by the order in which they ran or are registered."""
-    names = list(order) if order else [site.name for site in sites]
+    ends_of = {site.name for site in sites if site.host.kind != "dropout"}
+    names = [name for name in order or [site.name for site in sites] if name in ends_of]
     if not names:
         return tuple(sites)
     ends = (names[0], names[-1])
@@ -156,10 +166,12 @@ def tie(sites: Sequence[Site], slots: Slots) -> None:
 def convert(net: nn.Module, sites: Sequence[Site], slots: Slots, scope: Scope) -> list[Flag]:
     """Change the classes in place. Everything that can fail has been done before."""
     for site in sites:
-        if site.name in slots:
+        # The compiler refuses stock recurrent layers: they become hosts, if empty ones.
+        if site.name in slots or not site.host.inherits_stock:
             site.layer.__class__ = joint_class(site.host, type(site.layer))
-            site.layer.slots = nn.ModuleDict(slots[site.name])
+            site.layer.slots = nn.ModuleDict(slots.get(site.name, {}))
             site.layer.__dict__["scope"] = scope
+            site.layer.after_conversion()  # type: ignore[operator]
     return switch_fast_paths_off(net)
 
 
@@ -182,9 +194,10 @@ def switch_fast_paths_off(net: nn.Module) -> list[Flag]:
 def revert(net: nn.Module, flags: Sequence[Flag]) -> None:
     """Turn every host back into its original class and restore the flags."""
     for module in [m for m in net.modules() if isinstance(m, Host)]:
-        plain = original_class(module)
+        host, plain = type(module), original_class(module)
         del module.slots, module.scope
         object.__setattr__(module, "__class__", plain)
+        host.after_reversal(module)
     for flag in flags:
         setattr(net.get_submodule(flag.module), flag.attribute, flag.value)
 

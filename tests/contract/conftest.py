@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from nets import converted, nets
+from nets import converted, default, nets
 
 import leanbayes as lb
 
 
 @pytest.fixture(params=sorted(lb.methods()))
 def method(request):
-    return lb.methods()[request.param]()
+    return default(lb.methods()[request.param])
 
 
 @pytest.fixture(params=list(nets()))

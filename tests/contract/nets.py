@@ -135,6 +135,50 @@ class TiedLanguage(nn.Module):
         return self.head(scores.mean(1))
 
 
+class EmbeddedLSTM(nn.Module):
+    """Embedded ids, an LSTM, a mean over time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(7, 5)
+        self.lstm = nn.LSTM(5, 4, batch_first=True)
+        self.head = nn.Linear(4, CLASSES)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.lstm(self.embed(ids))[0].mean(1))
+
+
+class DeepGRU(nn.Module):
+    """Two bidirectional layers of a GRU; the head reads the states in between and at the ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(4, 5, num_layers=2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(4 * 5 + 2 * 5, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, ends = self.gru(x)
+        return self.head(torch.cat([y.mean(1), *ends.unbind()], 1))
+
+
+class TinyUNet(nn.Module):
+    """Down, up by a transposed convolution, and past it by a concatenation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(2, 4, 3, padding=1)
+        self.inner = nn.Conv2d(4, 6, 3, padding=1)
+        self.up = nn.ConvTranspose2d(6, 4, 2, stride=2)
+        self.join = nn.Conv2d(8, 4, 3, padding=1)
+        self.pixels = nn.Conv2d(4, CLASSES, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.down(x))
+        low = torch.relu(self.inner(nn.functional.max_pool2d(x, 2)))
+        x = torch.relu(self.join(torch.cat([x, self.up(low)], 1)))
+        return self.pixels(x).mean((2, 3))
+
+
 def mlp() -> Built:
     # Flatten comes first: prediction runs this deterministic beginning once for all samples.
     layers = (nn.Flatten(), nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, CLASSES))
@@ -169,6 +213,18 @@ def tied_language() -> Built:
     return TiedLanguage(), torch.randint(0, 7, (ROWS, 4))
 
 
+def lstm() -> Built:
+    return EmbeddedLSTM(), torch.randint(0, 7, (ROWS, 4))
+
+
+def gru() -> Built:
+    return DeepGRU(), torch.randn(ROWS, 3, 4)
+
+
+def unet() -> Built:
+    return TinyUNet(), torch.randn(ROWS, 2, 4, 4)
+
+
 def bare_linear() -> Built:
     return nn.Linear(4, CLASSES), torch.randn(ROWS, 4)
 
@@ -182,6 +238,9 @@ BUILDERS = (
     transformer,
     shared_module,
     tied_language,
+    lstm,
+    gru,
+    unet,
     bare_linear,
 )
 
@@ -211,6 +270,14 @@ def converted(
         return lb.bayesianize(net, method, example=inputs), inputs
 
 
+def default(cls: type[lb.Method]) -> lb.Method:
+    """A method with its default arguments; Partial ranks by data, which the suite has none of."""
+    # Seeded ranks are the same in every network, so that a state fits another conversion.
+    if cls is lb.Compose:  # a bare layer has room for one part only
+        return lb.Compose([(lb.select.everything, lb.RankOne())])
+    return cls(rate=0.25, criterion="random") if cls is lb.Partial else cls()
+
+
 def labels(rows: int = ROWS) -> Tensor:
     """Targets: the classes in turn."""
     return torch.arange(rows) % CLASSES
@@ -231,6 +298,8 @@ def silent(method: lb.Method) -> lb.Method | None:
     """The method without noise at the start; None where it has noise that cannot be set to 0."""
     if not method.is_random:
         return method
+    if isinstance(method, lb.Compose):
+        return lb.Compose([(selector, silent(part)) for selector, part in method.parts])
     has_scale = any(field.name == "init_std" for field in dataclasses.fields(method))
     return dataclasses.replace(method, init_std=0.0) if has_scale else None
 

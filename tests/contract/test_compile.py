@@ -5,11 +5,23 @@ import pickle
 
 import pytest
 import torch
-from nets import CLASSES, ROWS, Residual, converted, gradients, labels, predicted, slot_parameters
+from nets import (
+    CLASSES,
+    ROWS,
+    Residual,
+    converted,
+    gradients,
+    has_point_members,
+    labels,
+    predicted,
+    slot_parameters,
+)
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import leanbayes as lb
+from leanbayes.model import unwrap
+from leanbayes.plan import fold
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -33,7 +45,8 @@ def check_training(run, model, inputs, exact):
     assert loss.isfinite()
     for name in slot_parameters(model):
         assert grads[name].isfinite().all(), name
-        assert grads[name].abs().sum() > 0, name
+        # A pass gives copies that it does not draw no gradient.
+        assert grads[name].abs().sum() > 0 or has_point_members(unwrap(model).method), name
     if exact:
         eager_loss, eager = trained_pass(model, model, inputs)
         torch.testing.assert_close(loss, eager_loss)
@@ -136,12 +149,13 @@ def test_a_copy_of_a_model_compiled_in_place_runs_its_own_weights(method, duplic
 @pytest.mark.parametrize("net_name", ["mlp", "conv_norm", "tokens"], indirect=True)
 def test_batches_of_any_size_need_two_graphs(model_and_inputs):
     model, inputs = model_and_inputs
+    inputs = fold(inputs, 4)  # every member of an ensemble needs a row
     counter = CompileCounterWithBackend("eager")
     run = compiled(model, counter)
     for training in (True, False):
         model.train(training)
         before = counter.frame_count
-        for rows in (6, 5, 4, 3):
+        for rows in (24, 23, 22, 21):
             output = run(inputs[:rows])
             if not training:
                 torch.testing.assert_close(output, model(inputs[:rows]), rtol=1e-5, atol=1e-5)

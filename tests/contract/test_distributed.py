@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from nets import converted, gradients, labels, nets, predicted, silent
+from nets import converted, default, gradients, labels, nets, predicted, silent
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -171,7 +171,7 @@ def work(rank, method_name, folder):
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", r"FSDP2-wrapped module \(FSDPLinear\) returned a view")
     torch.set_num_threads(1)
-    method = lb.methods()[method_name]()
+    method = default(lb.methods()[method_name])
     with process_group(rank, folder):
         found = {
             (kind, name): measured(kind, method, name, rank, folder)

@@ -22,9 +22,10 @@ def loud(model):
 def test_training_gives_as_many_rows_and_draws_anew(noisy, net_name):
     model, inputs = converted(noisy, net_name)
     loud(model).train()
-    first, second = model(inputs), model(inputs)
+    first, *further = (model(inputs) for _ in range(8))
     assert first.shape[0] == ROWS
-    assert not torch.equal(first, second)
+    # Points under an index repeat when their assignment does, which eight times in turn is rare.
+    assert not all(torch.equal(first, other) for other in further)
 
 
 def test_eval_is_the_mean_network_and_repeats(method, net_name):

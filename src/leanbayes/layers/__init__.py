@@ -15,6 +15,13 @@ from leanbayes.layers.conv import (
     BayesianConvTranspose2d,
     BayesianConvTranspose3d,
 )
+from leanbayes.layers.conv1d import BayesianHFConv1D
+from leanbayes.layers.dropout import (
+    BayesianDropout,
+    BayesianDropout1d,
+    BayesianDropout2d,
+    BayesianDropout3d,
+)
 from leanbayes.layers.embedding import BayesianEmbedding
 from leanbayes.layers.linear import BayesianLinear
 from leanbayes.layers.norm import (
@@ -26,6 +33,7 @@ from leanbayes.layers.norm import (
     BayesianRMSNorm,
     BayesianSyncBatchNorm,
 )
+from leanbayes.layers.recurrent import BayesianGRU, BayesianLSTM, BayesianRNN
 
 HOSTS: dict[type[nn.Module], type[Host]] = {
     host.stock: host
@@ -46,8 +54,18 @@ HOSTS: dict[type[nn.Module], type[Host]] = {
         BayesianRMSNorm,
         BayesianEmbedding,
         BayesianMultiheadAttention,
+        BayesianRNN,
+        BayesianLSTM,
+        BayesianGRU,
+        BayesianDropout,
+        BayesianDropout1d,
+        BayesianDropout2d,
+        BayesianDropout3d,
     )
 }
+
+# Types of libraries that need not be installed, by module and name.
+NAMED: dict[str, type[Host]] = {"transformers.pytorch_utils.Conv1D": BayesianHFConv1D}
 
 
 def register_host(host: type[Host]) -> type[Host]:
@@ -63,4 +81,14 @@ def register_host(host: type[Host]) -> type[Host]:
 
 def host_of(layer: type[nn.Module]) -> type[Host] | None:
     """The host of a layer type or of its nearest stock parent."""
-    return next((HOSTS[cls] for cls in layer.__mro__ if cls in HOSTS), None)
+    stock = stock_of(layer)
+    return None if stock is None else _host(stock)
+
+
+def stock_of(layer: type[nn.Module]) -> type[nn.Module] | None:
+    """A layer type itself, or its nearest parent that has a host."""
+    return next((cls for cls in layer.__mro__ if _host(cls) is not None), None)
+
+
+def _host(cls: type) -> type[Host] | None:
+    return HOSTS.get(cls) or NAMED.get(f"{cls.__module__}.{cls.__qualname__}")

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from leanbayes import ops
 from leanbayes.errors import PlanError
-from leanbayes.forms import Ask, Flipped, Form, PerDraw, Shared
+from leanbayes.forms import Ask, Flipped, Form, LowRank, PerDraw, Selected, Shared
 from leanbayes.layers.base import PLAIN, Host
 
 
@@ -42,7 +42,7 @@ class BayesianMultiheadAttention(Host, nn.MultiheadAttention):
 
     def ask(self, slot: str) -> Ask:
         """Flipout signs for the projections."""
-        if slot == "in_proj_bias":
+        if not slot.endswith("weight"):
             return PLAIN
         shape: torch.Size = getattr(self, slot).shape
         return Ask(signs=(shape[0], shape[1]))
@@ -87,19 +87,54 @@ class BayesianMultiheadAttention(Host, nn.MultiheadAttention):
         value = key if inputs.value is inputs.key else _turned(inputs.value, batched)
         return Heads(query, key, value)
 
+    @classmethod
+    def factor_sizes(cls, layer: nn.Module) -> dict[str, int]:
+        """A pair for the three projections together, or one for each where their inputs differ.
+
+        Together they share the factors of their inputs, as they share one matrix.
+        """
+        assert isinstance(layer, nn.MultiheadAttention)
+        E = layer.embed_dim
+        if layer._qkv_same_embed_dim:
+            return {"in_scale": E, "out_scale": 3 * E}
+        widths = zip("qkv", (E, layer.kdim, layer.vdim), strict=True)
+        return {
+            f"{side}_scale_{name}": width if side == "in" else E
+            for name, width in widths
+            for side in ("in", "out")
+        }
+
+    def absorb(self, slot: str, factor: Tensor) -> None:
+        """Scale columns by an input factor, rows by an output factor."""
+        side, _, name = slot.partition("_scale")
+        weight = getattr(self, f"{name[1:]}_proj_weight" if name else "in_proj_weight")
+        weight.mul_(factor if side == "in" else factor[:, None])
+
     def _project(self, inputs: Heads) -> Heads:
+        """Scale, multiply by the drawn matrices, scale, add the bias; one product where it does."""
         bias = self.form("in_proj_bias")
         E = self.embed_dim
         rows = [slice(i * E, (i + 1) * E) for i in range(3)]
-        if self._qkv_same_embed_dim:
-            weight = self._weight("in_proj_weight")
-            if inputs.query is inputs.key and inputs.key is inputs.value:
-                return Heads(*ops.linear(inputs.query, weight, bias).chunk(3, dim=-1))
-            weights = [_rows(weight, part) for part in rows]
-        else:
-            weights = [self._weight(f"{name}_proj_weight") for name in "qkv"]
         biases = [None if bias is None else _rows(bias, part) for part in rows]
-        return Heads(*map(ops.linear, inputs, weights, biases))
+        if not self._qkv_same_embed_dim:
+            parts = zip("qkv", inputs, biases, strict=True)
+            return Heads(*(self._projected_alone(name, x, b) for name, x, b in parts))
+        weight, x = self._weight("in_proj_weight"), inputs.query
+        before, after = self.factor("in_scale", x), self._out_factor("out_scale", x, 3 * E)
+        if x is inputs.key and x is inputs.value:
+            return Heads(*_projected(x, weight, bias, before, after).chunk(3, dim=-1))
+        afters = [None if after is None else after[..., part] for part in rows]
+        weights = [_rows(weight, part) for part in rows]
+        return Heads(*map(_projected, inputs, weights, biases, [before] * 3, afters))
+
+    def _projected_alone(self, name: str, x: Tensor, bias: Form | None) -> Tensor:
+        before = self.factor(f"in_scale_{name}", x)
+        after = self._out_factor(f"out_scale_{name}", x, self.embed_dim)
+        return _projected(x, self._weight(f"{name}_proj_weight"), bias, before, after)
+
+    def _out_factor(self, slot: str, x: Tensor, width: int) -> Tensor | None:
+        """Factors of what a projection of x to `width` features gives."""
+        return self.factor(slot, x[..., :1].expand(*x.shape[:-1], width))
 
     def _weight(self, slot: str) -> Form:
         weight = self.form(slot, self.ask(slot))
@@ -159,6 +194,16 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))
 
 
+def _projected(
+    x: Tensor, weight: Form, bias: Form | None, before: Tensor | None, after: Tensor | None
+) -> Tensor:
+    """`(W (x * before)) * after + b`."""
+    x = ops.scaled(x, before, -1)
+    if after is None:
+        return ops.linear(x, weight, bias)
+    return ops.added(ops.scaled(ops.linear(x, weight, None), after, -1), bias, -1)
+
+
 def _rows(form: Form, part: slice) -> Form:
     """The draw of some rows of a tensor."""
     match form:
@@ -170,5 +215,9 @@ def _rows(form: Form, part: slice) -> Form:
             return Flipped(
                 mean[part], delta[part], None if sign0 is None else sign0[:, part], sign1
             )
+        case Selected(values, index):
+            return Selected(values[:, part], index)
+        case LowRank(base, left, right, index):
+            return LowRank(base[part], left[:, part], right, index)
         case _:
             raise TypeError(f"rows of {type(form).__name__} are not defined")

@@ -26,6 +26,8 @@ class Host(nn.Module):
         stock: The stock class whose arithmetic the host repeats.
         tensor_names: Parameters that can be random, in the order of the stock class.
         overrides: Stock methods that must not be overridden by a subclass to be convertible.
+        inherits_stock: The host is a subclass of the stock class, and of a layer's own class.
+        masks_output: A slot `out_mask` multiplies what the layer gives, bias included.
         slots: Posteriors by the name of the tensor they stand for.
         scope: The plan of the pass under way, shared by all hosts of a model.
     """
@@ -34,6 +36,8 @@ class Host(nn.Module):
     stock: ClassVar[type[nn.Module]]
     tensor_names: ClassVar[tuple[str, ...]] = ("weight", "bias")
     overrides: ClassVar[tuple[str, ...]] = ("forward",)
+    inherits_stock: ClassVar[bool] = True
+    masks_output: ClassVar[bool] = False
 
     slots: nn.ModuleDict
     scope: Scope
@@ -75,8 +79,12 @@ class Host(nn.Module):
 
     def base(self, slot: str) -> Tensor:
         """The tensor that a slot stands for; a factor stands for none and goes by the weight."""
-        tensor: Tensor = getattr(self, slot) if slot in self.tensor_names else self.reference
+        tensor: Tensor = getattr(self, slot) if self.is_tensor(slot) else self.reference
         return tensor
+
+    def is_tensor(self, slot: str) -> bool:
+        """True where the slot stands for a parameter, False where it holds factors."""
+        return slot in self.tensor_names
 
     @property
     def reference(self) -> Tensor:
@@ -90,21 +98,26 @@ class Host(nn.Module):
         """Input and output channels that factors can scale; None where the type takes none."""
         return None
 
-    def factor(self, slot: str, x: Tensor) -> Tensor | None:
-        """Drawn factors of `in_scale` or `out_scale` for x: by channel [D, C], or by element.
+    @classmethod
+    def factor_sizes(cls, layer: nn.Module) -> dict[str, int]:
+        """Channels of every factor slot that the layer offers; empty where the type takes none.
 
-        None where the layer has no such slot.
+        Slots on the input side of a product begin with `in_scale`, the others with `out_scale`; a
+        layer of several products has a pair for each.
         """
-        form = self.form(slot, Ask(shape=tuple(x.shape[1:]))) if slot in self.slots else None
-        match form:
-            case None:
-                return None
-            case Shared(value):
-                return value.unsqueeze(0)
-            case PerDraw(value):
-                return value
-            case _:
-                raise TypeError(f"a factor cannot take the form {type(form).__name__}")
+        widths = cls.widths(layer)
+        return {} if widths is None else {"in_scale": widths[0], "out_scale": widths[1]}
+
+    def factor(self, slot: str, x: Tensor) -> Tensor | None:
+        """Drawn factors of a factor slot for x: by channel [D, C], or by element.
+
+        None where the layer has no such slot, or a mask in the mean network.
+        """
+        if self.scope.plan.mean and slot in self.slots and self.posterior(slot).by_input:
+            return None
+        if slot not in self.slots:
+            return None
+        return factor_of(self.form(slot, Ask(shape=tuple(x.shape[1:]))))
 
     def posterior(self, slot: str) -> Posterior:
         """The posterior in a slot."""
@@ -115,8 +128,10 @@ class Host(nn.Module):
     def settle(self, member: int | None) -> None:
         """Write the locations (of a member) into the stock parameters, before turning back."""
         for slot in self.slots:
+            if self.posterior(slot).by_input:  # the mean network has no masks
+                continue
             value = self.posterior(slot).mean(self.base(slot), member)
-            if slot in self.tensor_names:
+            if self.is_tensor(slot):
                 self.base(slot).copy_(value)
             else:
                 self.absorb(slot, value)
@@ -125,10 +140,28 @@ class Host(nn.Module):
         """Multiply a factor into the stock weight."""
         raise NotImplementedError(f"{type(self).__name__} has no {slot}")
 
+    def after_conversion(self) -> None:
+        """Put right what the stock class would have kept up; the class has just changed."""
+
+    @classmethod
+    def after_reversal(cls, layer: nn.Module) -> None:
+        """Put right what the stock class keeps; the layer has just got its class back."""
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle and copy by the two classes: the joint class of a subclass has no import path."""
         host, layer = type(self).__dict__.get("origin", (type(self), None))
         return _blank, (host, layer), self.__dict__.copy()
+
+
+def factor_of(form: Form | None) -> Tensor:
+    """The values of a drawn factor, [D, ...]."""
+    match form:
+        case Shared(value):
+            return value.unsqueeze(0)
+        case PerDraw(value):
+            return value
+        case _:
+            raise TypeError(f"a factor cannot take the form {type(form).__name__}")
 
 
 def joint_class(host: type[Host], layer: type[nn.Module]) -> type[nn.Module]:
@@ -139,7 +172,8 @@ def joint_class(host: type[Host], layer: type[nn.Module]) -> type[nn.Module]:
         if known.__dict__.get("origin") == (host, layer):
             return known
     name = f"Bayesian{layer.__name__}"
-    return type(name, (host, layer), {"origin": (host, layer), "__module__": layer.__module__})
+    parents = (host, layer) if host.inherits_stock else (host,)
+    return type(name, parents, {"origin": (host, layer), "__module__": layer.__module__})
 
 
 def original_class(host: Host) -> type[nn.Module]:

@@ -18,6 +18,7 @@ class ConvolutionHost(Host, _ConvNd):
     """What the six hosts share: signs on channels, one call of the stock operation."""
 
     kind: ClassVar[str] = "conv"
+    masks_output: ClassVar[bool] = True
 
     def ask(self, slot: str) -> Ask:
         """Signs by channel: a sign a pixel would decorrelate the kernel over positions."""
@@ -40,6 +41,7 @@ class ConvolutionHost(Host, _ConvNd):
         y = ops.convolution(x, weight, None, convolve, self.transposed)
         y = ops.scaled(y, self.factor("out_scale", y), 1)
         y = ops.added(y, self.form("bias"), 1)
+        y = ops.scaled(y, self.factor("out_mask", y), 1)
         return y if rows is input else y[0]
 
     def absorb(self, slot: str, factor: Tensor) -> None:

@@ -16,6 +16,7 @@ class BayesianLinear(Host, nn.Linear):
 
     kind: ClassVar[str] = "linear"
     stock: ClassVar[type[nn.Module]] = nn.Linear
+    masks_output: ClassVar[bool] = True
 
     def ask(self, slot: str) -> Ask:
         """Flipout signs for the weight."""
@@ -29,11 +30,13 @@ class BayesianLinear(Host, nn.Linear):
         weight = self.form("weight", self.ask("weight")._replace(local=local))
         assert weight is not None
         x = ops.scaled(input, self.factor("in_scale", input), -1)
-        if "out_scale" not in self.slots:
-            return ops.linear(x, weight, self.bias_form(weight))
-        y = ops.linear(x, weight, None)
-        y = ops.scaled(y, self.factor("out_scale", y), -1)
-        return ops.added(y, self.form("bias"), -1)
+        if "out_scale" in self.slots:
+            y = ops.linear(x, weight, None)
+            y = ops.scaled(y, self.factor("out_scale", y), -1)
+            y = ops.added(y, self.form("bias"), -1)
+        else:
+            y = ops.linear(x, weight, self.bias_form(weight))
+        return ops.scaled(y, self.factor("out_mask", y), -1)
 
     @classmethod
     def widths(cls, layer: nn.Module) -> tuple[int, int]:

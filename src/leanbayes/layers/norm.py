@@ -1,11 +1,12 @@
 """Hosts of the normalisation layers: normalise as the stock layer does, then a drawn affine map.
 
-Statistics are pooled over all rows, *before* the affine map, and belong to the stock layer.
+Statistics are pooled over all rows, *before* the affine map, and belong to the stock layer; unless
+the members of an ensemble have statistics of their own (`layers/statistics.py`).
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from leanbayes import ops
 from leanbayes.forms import Form, Shared
 from leanbayes.layers.base import Host
+from leanbayes.layers.statistics import Statistics, normalised, normalised_by_batch
 
 
 class _BatchNormHost(Host, _BatchNorm):
@@ -25,10 +27,50 @@ class _BatchNormHost(Host, _BatchNorm):
         """Apply the layer to rows [D * R, C, ...]."""
         self._check_input_dim(input)  # type: ignore[no-untyped-call]
         weight, bias = self.form("weight"), self.form("bias")
+        if "statistics" in self.slots:
+            return self._by_member(input, weight, bias)
         factor = self._average_factor()
         if _one_value(weight) and _one_value(bias):
             return self._normalise(input, _value(weight), _value(bias), factor)
         return ops.affine(self._normalise(input, None, None, factor), weight, bias, 1)
+
+    def _by_member(self, x: Tensor, weight: Form | None, bias: Form | None) -> Tensor:
+        """Every member by its own statistics: those of its rows in training, else its running."""
+        if self.training or self.running_mean is None:
+            return ops.affine(self._by_rows_of_members(x), weight, bias, 1)
+        return ops.affine(normalised(x, self.form("statistics"), self.eps), weight, bias, 1)
+
+    def _by_rows_of_members(self, x: Tensor) -> Tensor:
+        scope, statistics = self.scope, self.posterior("statistics")
+        assert isinstance(statistics, Statistics)
+        if scope.trace is not None:
+            scope.trace.append((self, "statistics"))
+        if scope.plan.mean:  # no member's batch
+            return F.batch_norm(x, None, None, None, None, True, 0.0, self.eps)
+        tracks = self.training and self.track_running_stats
+        return normalised_by_batch(x, self if tracks else None, statistics, scope, self.eps)
+
+    def base(self, slot: str) -> Tensor:
+        """The tensor that a slot stands for; `statistics` for running mean and variance, [2, C]."""
+        if slot != "statistics":
+            return super().base(slot)
+        if self.running_mean is None or self.running_var is None:
+            return torch.zeros(2, self.num_features)
+        return torch.stack([self.running_mean, self.running_var])
+
+    def absorb(self, slot: str, factor: Tensor) -> None:
+        """Take over running statistics."""
+        assert slot == "statistics"
+        if self.running_mean is not None and self.running_var is not None:
+            self.running_mean.copy_(factor[0])
+            self.running_var.copy_(factor[1])
+
+    def settle(self, member: int | None) -> None:
+        """Write the locations (of a member) and its count of batches into the stock layer."""
+        super().settle(member)
+        if member and "statistics" in self.slots and self.num_batches_tracked is not None:
+            own: Any = self.posterior("statistics")
+            self.num_batches_tracked.copy_(own.num_batches_tracked[member - 1])
 
     def _average_factor(self) -> float:
         """Count the batch, and give the weight that it gets in the running statistics."""

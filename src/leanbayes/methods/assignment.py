@@ -12,35 +12,62 @@ from leanbayes.errors import ConfigError, PlanError
 Assign = Literal["split", "interleave", "random", "tile"]
 
 
-def assigned(assign: Assign, rows: int, members: int, step: int | None = None) -> Tensor:
-    """The member of every row, [rows].
+def assigned(
+    assign: Assign, rows: int, members: int, *, samples: int = 1, step: int | None = None
+) -> Tensor:
+    """The member of every row, [rows]; rows are `samples` copies of a batch, draw-major.
 
-    `interleave` gives row b the member (b + step) mod K; `split` contiguous blocks whose sizes
-    differ by at most one, rotated by step; `random` an independent uniform member; `tile` whole
-    copies of the batch, one a member (rows are the copies). Without a step the rotation is random.
+    `split`: contiguous blocks of the batch whose sizes differ by at most one, rotated by step; all
+    copies of an example train one member (the text of iBNN). `interleave`: row b trains member
+    (b + step) mod K, and copy t of it the t-th member after (the code of iBNN: b * samples + t).
+    `random`: an independent uniform member a row. `tile`: one member a copy of the batch, where
+    there are as many copies (`lb.objective` makes them); else as `split`. Without a step the
+    rotation is random.
 
     Example:
         >>> assigned("interleave", 5, 3, step=1).tolist()
         [1, 2, 0, 1, 2]
         >>> assigned("split", 5, 2, step=0).tolist()
         [0, 0, 0, 1, 1]
+        >>> assigned("tile", 6, 2, samples=2).tolist()
+        [0, 0, 0, 1, 1, 1]
     """
     if assign == "random":
         return torch.randint(members, (rows,))
+    copy, example = _rows(rows, samples)
+    if assign == "tile" and samples % members == 0:
+        return copy // (samples // members)
+    batch = rows // samples
+    check_rows(rows if assign == "interleave" else batch, members)
+    place = example * samples + copy if assign == "interleave" else (example * members) // batch
+    return (place + _rotation(members, step)) % members
+
+
+def blocks(members: int, samples: int, step: int | None = None) -> Tensor:
+    """The member of every block where a batch splits evenly, [samples * K]."""
+    return ((torch.arange(members) + _rotation(members, step)) % members).repeat(samples)
+
+
+def check_rows(rows: int, members: int) -> None:
+    """Raise unless every member can have a row."""
     if rows < members:
         raise PlanError(
             f"{rows} rows cannot train {members} members: every member needs a row. Use a batch "
             f"of at least {members}, or assign='random'"
         )
-    row = torch.arange(rows)
-    if assign == "tile":
-        return row // (rows // members)
-    rotation = torch.randint(members, ()) if step is None else step
-    block = row if assign == "interleave" else (row * members) // rows
-    return (block + rotation) % members
 
 
 def check_members(members: int) -> None:
     """Raise unless there is at least one member."""
     if isinstance(members, bool) or members != int(members) or members < 1:
         raise ConfigError(f"members must be a whole number of at least 1, found {members!r}")
+
+
+def _rows(rows: int, samples: int) -> tuple[Tensor, Tensor]:
+    """Which copy of the batch, and which example of it, every row is."""
+    row, batch = torch.arange(rows), rows // samples
+    return row // batch, row % batch
+
+
+def _rotation(members: int, step: int | None) -> Tensor | int:
+    return torch.randint(members, ()) if step is None else step

@@ -31,6 +31,8 @@ class Method(ABC):
         cost: Price in parameters and passes, in words.
         advice: When to use it.
         kl_kind: What `model.kl()` is.
+        looks_at_data: It chooses what to convert by data or scores.
+        trains_as_point: It trains as the point estimate and is fitted afterwards.
     """
 
     name: ClassVar[str] = ""
@@ -38,6 +40,9 @@ class Method(ABC):
     cost: ClassVar[str] = ""
     advice: ClassVar[str] = ""
     kl_kind: ClassVar[KLKind] = "none"
+    looks_at_data: ClassVar[bool] = False
+    trains_as_point: ClassVar[bool] = False
+
     select: Selector = everything
 
     def __init_subclass__(cls, *, name: str = "", **kwargs: Any) -> None:
@@ -86,6 +91,11 @@ class Method(ABC):
         """False where no layer is expected to be converted."""
         return True
 
+    @property
+    def takes_dropout(self) -> bool:
+        """True where the network's own dropout layers are among the layers it acts on."""
+        return False
+
     def prepared(
         self,
         net: nn.Module,  # noqa: ARG002
@@ -108,9 +118,23 @@ class Method(ABC):
         """How the given samples are drawn: one group each."""
         return Plan(groups=len(samples), noise=noise)
 
-    def reduce_kl(self, terms: Tensor) -> Tensor:
-        """From the terms of the members to one number."""
+    def reduce_kl(self, terms: Tensor, part: int = 0) -> Tensor:  # noqa: ARG002
+        """From the terms of the members to one number; `part` counts the parts of a composition."""
         return terms.mean()
+
+    def fit(
+        self,
+        model: Any,  # noqa: ARG002
+        loader: Iterable[Any],  # noqa: ARG002
+        likelihood: Any,  # noqa: ARG002
+        **options: Any,  # noqa: ARG002
+    ) -> dict[str, float]:
+        """What `lb.fit_posterior` does with a BayesianModel; most methods have nothing to fit."""
+        fitted = [f"lb.{cls.__name__}" for cls in methods().values() if cls.fit is not Method.fit]
+        raise ConfigError(
+            f"{self.name} learns its posterior in training (lb.objective); fit_posterior is for "
+            f"{', '.join(sorted(fitted))}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: the name and every field."""
@@ -125,12 +149,12 @@ class Method(ABC):
         unknown = sorted(set(data) - known)
         if unknown:
             raise ConfigError(f"{cls.name} has no fields {unknown}; expected {sorted(known)}")
-        values = {k: _plain(k, v) for k, v in data.items()}
+        values = {k: _plain(v, k == "select") for k, v in data.items()}
         return cls(**values)
 
 
-def _plain(name: str, value: Any) -> Any:
-    if name == "select":
+def _plain(value: Any, is_selector: bool = False) -> Any:
+    if is_selector or (isinstance(value, Mapping) and value.keys() == {"op", "args"}):
         return Selector.from_json(value)
     return tuple(value) if isinstance(value, list) else value
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from leanbayes.methods.assignment import Assign
 from leanbayes.methods.mixture import MixtureMethod
+from leanbayes.plan import Granularity
 from leanbayes.posteriors import Posterior
 from leanbayes.posteriors.bank import Bank
 from leanbayes.posteriors.points import PointFactors
@@ -34,6 +35,7 @@ class BatchEnsemble(MixtureMethod, name="batch_ensemble"):
     members: int = 4
     init_std: float = 0.05
     assign: Assign = "split"
+    granularity: Granularity = "batch"  # points are the same for all rows of a member
 
     def __post_init__(self) -> None:
         self.check()
@@ -44,19 +46,19 @@ class BatchEnsemble(MixtureMethod, name="batch_ensemble"):
         return self.members
 
     def slots(self, site: Site) -> dict[str, Posterior]:
-        """Point factors on both sides, and a bias a member where the layer has one."""
-        widths = site.host.widths(site.layer)
-        if widths is None:
+        """Point factors on both sides of every product, and biases by member where there are."""
+        sizes = site.host.factor_sizes(site.layer)
+        if not sizes:
             return {}
         like = next(iter(site.tensors.values()))
         filled: dict[str, Posterior] = {
-            f"{side}_scale": PointFactors(like, size, members=self.members, init_std=self.init_std)
-            for side, size in zip(("in", "out"), widths, strict=True)
-            if not (side == "in" and site.depthwise)
+            slot: PointFactors(like, size, members=self.members, init_std=self.init_std)
+            for slot, size in sizes.items()
+            if not (slot == "in_scale" and site.depthwise)
         }
-        if "bias" in site.tensors:
-            bias = site.tensors["bias"]
-            filled["bias"] = Bank(
-                bias, members=self.members, index="network", jitter=0.0, prior_std=None
-            )
+        for slot, tensor in site.tensors.items():
+            if "bias" in slot:
+                filled[slot] = Bank(
+                    tensor, members=self.members, index="network", jitter=0.0, prior_std=None
+                )
         return filled

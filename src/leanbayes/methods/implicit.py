@@ -80,18 +80,18 @@ class Implicit(MixtureMethod, name="implicit"):
         return 5 * self.members
 
     def slots(self, site: Site) -> dict[str, Posterior]:
-        """One factor bank a layer that has channels."""
-        widths = site.host.widths(site.layer)
-        if widths is None:
-            return {}
-        size = widths[0 if self.side == "in" else 1]
-        bank = FactorBank(
-            next(iter(site.tensors.values())),
-            size,
-            members=self.members,
-            prior_std=self.prior_std,
-            init_spread=self.init_std or 0.0,
-            init_std=self.init_scale if self.init_std else 0.0,
-            kl_rule=self.kl,  # type: ignore[arg-type]
-        )
-        return {f"{self.side}_scale": bank}
+        """One factor bank a product of the layer: two in a recurrent cell, for x and for h."""
+        sizes = site.host.factor_sizes(site.layer)
+        return {
+            slot: FactorBank(
+                next(iter(site.tensors.values())),
+                size,
+                members=self.members,
+                prior_std=self.prior_std,
+                init_spread=self.init_std or 0.0,
+                init_std=self.init_scale if self.init_std else 0.0,
+                kl_rule=self.kl,  # type: ignore[arg-type]
+            )
+            for slot, size in sizes.items()
+            if slot.startswith(f"{self.side}_scale")
+        }

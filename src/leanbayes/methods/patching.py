@@ -49,7 +49,7 @@ class Patching(Method, name="patching"):
         cross: Short for `scope="element"`.
         zero_copy: The last copy is 0.
         keep: With a zero copy and two members: probability of the trained copy; uniform if None.
-        where: `norm`, `output`, `norm+output` or `all`; `select` narrows it down further.
+        where: `norm`, `output`, `norm+output`, `all`, or a selector.
         granularity: One index a `batch` (the paper) or a `row`.
         init_std: Relative spread of the copies at the start.
         prior_std: Scale of the prior in the cross-entropy.
@@ -65,7 +65,7 @@ class Patching(Method, name="patching"):
     cross: bool = False
     zero_copy: bool = False
     keep: float | None = None
-    where: Literal["norm", "output", "norm+output", "all"] = "norm+output"
+    where: Literal["norm", "output", "norm+output", "all"] | Selector = "norm+output"
     granularity: Granularity = "batch"
     init_std: float = 0.05
     prior_std: float = 1.0
@@ -75,15 +75,27 @@ class Patching(Method, name="patching"):
         resolve_prior_std(self.prior_std, None, None)
         if self.cross:
             object.__setattr__(self, "scope", "element")
-        if self.scope not in get_args(IndexScope) or self.where not in PLACES:
-            raise ConfigError(
-                f"scope is one of {', '.join(get_args(IndexScope))} and where one of "
-                f"{', '.join(PLACES)}; found {self.scope!r}, {self.where!r}"
-            )
+        if self.scope not in get_args(IndexScope):
+            known = ", ".join(get_args(IndexScope))
+            raise ConfigError(f"scope is one of {known}; found {self.scope!r}")
+        if self.select == everything:
+            object.__setattr__(self, "select", self.place)
         if self.zero_copy and self.members < 2:
             raise ConfigError("a zero copy needs members >= 2: the trained copy and the zero")
         if self.keep is not None and not (self.zero_copy and self.members == 2):
             raise ConfigError("keep is the probability of the trained copy beside one zero copy")
+
+    @property
+    def place(self) -> Selector:
+        """The layers that `where` stands for."""
+        if isinstance(self.where, Selector):
+            return self.where
+        if self.where not in PLACES:
+            raise ConfigError(
+                f"where is one of {', '.join(PLACES)} or a selector such as "
+                f"lb.select.by_name('layer4.*'); found {self.where!r}"
+            )
+        return PLACES[self.where]
 
     @property
     def index_members(self) -> int:
@@ -92,7 +104,7 @@ class Patching(Method, name="patching"):
 
     def slots(self, site: Site) -> dict[str, Posterior]:
         """A bank for every tensor of a patched layer."""
-        if not PLACES[self.where](site):
+        if not self.place(site):
             return {}
         return {
             slot: Bank(
@@ -115,7 +127,7 @@ class Patching(Method, name="patching"):
         if self.scope != "network":
             return Plan(groups=samples, per_row=per_row)
         if per_row:
-            component = assigned("split", rows, self.members, step)
+            component = assigned("split", rows, self.members, samples=samples, step=step)
             return Plan(groups=samples, per_row=True, component=component)
         return Plan(groups=samples, component=torch.randint(self.members, (samples,)))
 

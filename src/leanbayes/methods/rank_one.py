@@ -86,20 +86,20 @@ class RankOne(MixtureMethod, name="rank_one"):
         return self.members * (4 if self.law == "cauchy" else 1)
 
     def slots(self, site: Site) -> dict[str, Posterior]:
-        """Factors on both sides, and a bias a member where the layer has one."""
-        widths = site.host.widths(site.layer)
-        if widths is None:
+        """Factors on both sides of every product, and biases by member where the layer has some."""
+        sizes = site.host.factor_sizes(site.layer)
+        if not sizes:
             return {}
         filled: dict[str, Posterior] = {
-            f"{side}_scale": self._factors(site, size, side)
-            for side, size in zip(("in", "out"), widths, strict=True)
-            if not (side == "in" and site.depthwise)  # one product there: T5.8
+            slot: self._factors(site, size, slot.partition("_")[0])
+            for slot, size in sizes.items()
+            if not (slot == "in_scale" and site.depthwise)  # one product there: T5.8
         }
-        if "bias" in site.tensors:
-            bias = site.tensors["bias"]
-            filled["bias"] = Bank(
-                bias, members=self.members, index="network", jitter=0.0, prior_std=None
-            )
+        for slot, tensor in site.tensors.items():
+            if "bias" in slot:
+                filled[slot] = Bank(
+                    tensor, members=self.members, index="network", jitter=0.0, prior_std=None
+                )
         return filled
 
     def _factors(self, site: Site, size: int, side: str) -> Posterior:

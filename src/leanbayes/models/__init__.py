@@ -2,37 +2,66 @@
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from inspect import signature
 from typing import Any, Final
 
 from torch import nn
 
-from leanbayes.models.lenet import LeNet
+from leanbayes.errors import ConfigError
+from leanbayes.models.alexnet import AlexNet
+from leanbayes.models.lenet import LeNet, lenet300
 from leanbayes.models.mlp import MLP
-from leanbayes.models.resnet import ResNet, resnet18, resnet50
+from leanbayes.models.mobilenet import MobileNetV2
+from leanbayes.models.pyramidnet import PyramidNet, pyramidnet110_270
+from leanbayes.models.recurrent import LSTMClassifier
+from leanbayes.models.resnet import ResNet, SmallResNet, resnet18, resnet50
 from leanbayes.models.resnet_cifar import CifarResNet, resnet20, resnet56
+from leanbayes.models.unet import UNet
+from leanbayes.models.vgg import VGG16
+from leanbayes.models.vit import VisionTransformer, vit_tiny
 from leanbayes.models.wide_resnet import WideResNet
 
 __all__ = [
     "MLP",
     "MODELS",
+    "VGG16",
+    "AlexNet",
     "CifarResNet",
+    "LSTMClassifier",
     "LeNet",
+    "MobileNetV2",
+    "PyramidNet",
     "ResNet",
+    "SmallResNet",
+    "UNet",
+    "VisionTransformer",
     "WideResNet",
     "create",
+    "lenet300",
+    "pyramidnet110_270",
     "resnet18",
     "resnet20",
     "resnet50",
     "resnet56",
+    "vit_tiny",
 ]
 
 MODELS: Final[Mapping[str, Callable[..., nn.Module]]] = {
+    "alexnet": AlexNet,
     "lenet": LeNet,
+    "lenet300": lenet300,
+    "lstm_classifier": LSTMClassifier,
     "mlp": MLP,
+    "mobilenet_v2": MobileNetV2,
+    "pyramidnet110_270": pyramidnet110_270,
     "resnet18": resnet18,
     "resnet20": resnet20,
     "resnet50": resnet50,
     "resnet56": resnet56,
+    "resnet_small": SmallResNet,
+    "unet": UNet,
+    "vgg16": VGG16,
+    "vit_tiny": vit_tiny,
     "wide_resnet": WideResNet,
 }
 
@@ -45,7 +74,9 @@ def create(name: str, **options: Any) -> nn.Module:
         **options: The arguments of that network, by name.
 
     Raises:
-        ValueError: No network has this name; the message lists the nearest names.
+        ConfigError: No network has this name (the message lists the nearest names), or an option
+            has a value that the network does not take.
+        TypeError: An option is unknown or missing; the message lists the network's options.
 
     Example:
         >>> net = create("resnet18", width=16, num_classes=10, stem="cifar")
@@ -54,8 +85,19 @@ def create(name: str, **options: Any) -> nn.Module:
     """
     if name not in MODELS:
         nearest = get_close_matches(name.lower(), MODELS, n=3) or sorted(MODELS)
-        raise ValueError(
+        raise ConfigError(
             f"unknown model {name!r}; nearest: {', '.join(nearest)}. "
             f'Write leanbayes.models.create("{nearest[0]}", ...)'
         )
+    _check_options(name, options)
     return MODELS[name](**options)
+
+
+def _check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse unknown and missing options before anything is built."""
+    expected = signature(MODELS[name])
+    try:
+        expected.bind(**options)
+    except TypeError as error:
+        known = ", ".join(expected.parameters)
+        raise TypeError(f"model {name!r}: {error}; write only its options: {known}") from None

@@ -63,10 +63,11 @@ class MobileNetV2(nn.Module):
             raise ConfigError(f"width must be positive, got {width}; write width=1.0")
         last = _divisible(1280 * max(1.0, width))
         self.features = _features(width, last)
-        self.classifier = nn.Sequential(nn.Dropout(dropout), nn.Linear(last, num_classes))
+        linear = nn.Linear(last, num_classes)
+        self.classifier = nn.Sequential(nn.Dropout(dropout), linear)
         he_normal_(self)
-        nn.init.normal_(self.classifier[1].weight, std=0.01)
-        nn.init.zeros_(self.classifier[1].bias)
+        nn.init.normal_(linear.weight, std=0.01)
+        nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images [B, 3, H, W] to logits [B, num_classes]."""

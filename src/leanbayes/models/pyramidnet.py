@@ -8,7 +8,7 @@ from leanbayes.models.initialise import he_normal_
 
 
 class PyramidBlock(nn.Module):
-    """Norm, 3x3 convolution, norm, ReLU, 3x3 convolution, norm beside a shortcut without parameters.
+    """Norm, 3x3 convolution, norm, ReLU, 3x3 convolution, norm; a shortcut without parameters.
 
     No activation precedes the first convolution and none follows the sum.
     """

@@ -71,15 +71,20 @@ def _head(size: Size, num_classes: int | None, dropout: float) -> tuple[nn.Modul
     Dropout stands where each of the two published nets has it: before the linear layer in the
     small net, after its ReLU in the large one.
     """
-    drop = nn.Dropout(dropout)
     if size == "small":
-        first = (drop, nn.Linear(512, 512), nn.ReLU())
-        second = (nn.Dropout(dropout), nn.Linear(512, 512), nn.ReLU())
+        layers = [*_small_layer(dropout), *_small_layer(dropout)]
         last = nn.Linear(512, 10 if num_classes is None else num_classes)
-        return nn.AdaptiveAvgPool2d(1), nn.Sequential(*first, *second, last)
+        return nn.AdaptiveAvgPool2d(1), nn.Sequential(*layers, last)
     if size == "large":
-        first = (nn.Linear(512 * 7 * 7, 4096), nn.ReLU(), drop)
-        second = (nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(dropout))
+        layers = [*_large_layer(512 * 7 * 7, dropout), *_large_layer(4096, dropout)]
         last = nn.Linear(4096, 1000 if num_classes is None else num_classes)
-        return nn.AdaptiveAvgPool2d(7), nn.Sequential(*first, *second, last)
+        return nn.AdaptiveAvgPool2d(7), nn.Sequential(*layers, last)
     raise ConfigError(f'unknown size {size!r}; write size="small" or size="large"')
+
+
+def _small_layer(dropout: float) -> list[nn.Module]:
+    return [nn.Dropout(dropout), nn.Linear(512, 512), nn.ReLU()]
+
+
+def _large_layer(inputs: int, dropout: float) -> list[nn.Module]:
+    return [nn.Linear(inputs, 4096), nn.ReLU(), nn.Dropout(dropout)]

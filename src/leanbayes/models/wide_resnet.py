@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from leanbayes.errors import ConfigError
 from leanbayes.models.initialise import he_normal_
 
 
@@ -39,7 +40,7 @@ class WideResNet(nn.Module):
         num_classes: Number of logits.
 
     Raises:
-        ValueError: The depth is not 10, 16, 22, 28, ...
+        ConfigError: The depth is not 10, 16, 22, 28, ...
 
     Example:
         >>> WideResNet(depth=16, width=4).fc
@@ -50,7 +51,7 @@ class WideResNet(nn.Module):
         super().__init__()
         blocks, rest = divmod(depth - 4, 6)
         if blocks < 1 or rest:
-            raise ValueError(f"depth must be 6 n + 4 with n >= 1, got {depth}; write depth=28")
+            raise ConfigError(f"depth must be 6 n + 4 with n >= 1, got {depth}; write depth=28")
         self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
         self.stage1 = _stage(16, 16 * width, blocks, stride=1)
         self.stage2 = _stage(16 * width, 32 * width, blocks, stride=2)

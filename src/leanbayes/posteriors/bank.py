@@ -12,6 +12,7 @@ from leanbayes.noise import NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Drawn, Granularity, Scope
 from leanbayes.posteriors.base import Posterior, member_index
+from leanbayes.posteriors.shards import whole
 
 IndexScope = Literal["network", "layer", "input", "element"]
 
@@ -52,7 +53,8 @@ class Bank(Posterior):
         super().__init__()
         self.copies, self.index, self.zero_copy, self.keep = members, index, zero_copy, keep
         self.members = members if index == "network" else 0
-        self.prior_std, self.granularity = prior_std, granularity
+        # Under an index for the whole network the plan alone says which rows take which copy.
+        self.prior_std, self.granularity = prior_std, "row" if index == "network" else granularity
         further = members - 1 - int(zero_copy)
         self.further: nn.Parameter | None = None
         if further:
@@ -66,13 +68,17 @@ class Bank(Posterior):
 
     def values(self, base: Tensor) -> Tensor:
         """All copies, [K, *base.shape]."""
-        parts = [base[None]] if self.further is None else [base[None], self.further]
+        parts = [base[None]] if self.further is None else [base[None], whole(self.further)]
         return torch.cat([*parts, torch.zeros_like(base)[None]] if self.zero_copy else parts)
 
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
         """Uniform numbers, one an index."""
         shapes = {"element": base.shape, "input": base.shape[1:2] or base.shape}
         return source.uniform(self.noise_key, draws, shapes.get(self.index, ()), base)
+
+    def random_numbers(self, base: Tensor) -> dict[str, int]:
+        """One an index that is drawn here: none where the network's index picks."""
+        return {} if self.index == "network" else super().random_numbers(base)
 
     def picks(self, noise: Tensor, component: Tensor | None) -> Tensor:
         """Which copy each index stands for."""
@@ -113,6 +119,6 @@ class Bank(Posterior):
         """Cross-entropy: by member under a network index, else its mean over the copies."""
         if self.prior_std is None:
             return base.new_zeros(())
-        terms = at_least_float32(self.values(base)).square().flatten(1).sum(1)
+        terms = at_least_float32(self.values(whole(base))).square().flatten(1).sum(1)
         terms = terms / (2 * self.prior_std**2)
         return terms if self.members else terms.mean()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -29,6 +30,7 @@ class Posterior(nn.Module, ABC):
         regularises_base: The KL (or cross-entropy) already acts on `base`: no weight decay on it.
         copies: Copies of the base that share its weight decay; 0 where nothing here decays.
         owns_base: `base` is one of the posterior's own locations and trains at its learning rate.
+        composed: Which part of a composition put it there.
         closed_form: `add_kl_grads` gives the gradient of the KL without autograd.
         by_input: Its noise has the shape of the activations, so nothing can be drawn beforehand.
     """
@@ -39,6 +41,7 @@ class Posterior(nn.Module, ABC):
     regularises_base: bool = True
     copies: int = 0
     owns_base: bool = False
+    composed: int = 0
     closed_form: ClassVar[bool] = False
     by_input: ClassVar[bool] = False
 
@@ -62,6 +65,21 @@ class Posterior(nn.Module, ABC):
     def noise_key(self) -> str:
         """What keys the noise; tensors of a layer that share one index share this key."""
         return self.key
+
+    def random_dimensions(self, base: Tensor) -> int:
+        """Random numbers that one draw takes; 0 for points, and for masks shaped like inputs.
+
+        An index for the whole network is the model's, not the tensor's, and counts nothing here.
+        """
+        return sum(self.random_numbers(base).values())
+
+    def random_numbers(self, base: Tensor) -> dict[str, int]:
+        """These numbers by noise key: tensors that share a key share its numbers."""
+        counted = _CountedNoise()
+        if not self.by_input:
+            with torch.no_grad():
+                self.noise(base, 1, counted)
+        return counted.numbers
 
     def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
         """The tensor as this pass uses it."""
@@ -88,6 +106,20 @@ class Posterior(nn.Module, ABC):
         raise NotImplementedError(f"{cls.__name__} has no closed-form gradient of its KL")
 
 
+class _CountedNoise:
+    """Counts the numbers that are asked for; draws none."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Zeros that take no memory."""
+        self.numbers[key] = draws * math.prod(shape)
+        return like.new_zeros(()).expand(draws, *shape)
+
+    uniform = normal
+
+
 def member_index(
     component: Tensor | None, draws: int, members: int, device: torch.device
 ) -> Tensor:
@@ -102,16 +134,3 @@ def gradient_of(parameter: Tensor) -> Tensor:
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     return parameter.grad
-
-
-def local_part(tensor: Tensor) -> Tensor:
-    """The shard of this process where the tensor is distributed, else the tensor itself."""
-    if type(tensor) in (Tensor, nn.Parameter):  # a look-up that fails costs a microsecond
-        return tensor
-    to_local = getattr(tensor, "to_local", None)
-    return tensor if to_local is None else to_local()
-
-
-def total_elements(tensors: Iterable[Tensor]) -> int:
-    """Number of entries over all tensors."""
-    return sum(tensor.numel() for tensor in tensors)

@@ -13,6 +13,7 @@ from leanbayes.ops import at_least_float32
 from leanbayes.posteriors.base import Posterior, member_index
 from leanbayes.posteriors.kl import cauchy_kl, normal_kl, pairwise_terms
 from leanbayes.posteriors.scale import inverse_softplus, softplus
+from leanbayes.posteriors.shards import whole
 
 Law = Literal["normal", "cauchy"]
 KLRule = Literal["mean", "sum", "averaged_draw", "pairwise"]
@@ -78,7 +79,8 @@ class FactorBank(Posterior):
 
     def kl(self, base: Tensor) -> Tensor:  # noqa: ARG002
         """Terms [K], [K, K] (pairwise), or a scalar (averaged_draw)."""
-        mean, scale = at_least_float32(self.location), softplus(at_least_float32(self.rho))
+        mean = at_least_float32(whole(self.location))
+        scale = softplus(at_least_float32(whole(self.rho)))
         centre = torch.sign(mean.detach()) if self.tied_sign else torch.ones_like(mean)
         if self.kl_rule == "averaged_draw":
             return self._averaged_draw_kl(mean, scale)

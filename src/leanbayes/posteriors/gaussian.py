@@ -14,8 +14,9 @@ from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Drawn, Scope
-from leanbayes.posteriors.base import Editable, Posterior, gradient_of, local_part
+from leanbayes.posteriors.base import Editable, Posterior, gradient_of
 from leanbayes.posteriors.estimators import Estimator, MeanFieldPosterior
+from leanbayes.posteriors.shards import local_part
 
 # exp(-60) vanishes against any weight, while its logarithm keeps KL and gradients finite.
 SMALLEST_STD = math.exp(-60.0)
@@ -80,6 +81,11 @@ class Gaussian(MeanFieldPosterior):
         """Give every entry one standard deviation; 0 makes the draw equal to the mean."""
         with torch.no_grad():
             self.log_std.fill_(math.log(max(std, SMALLEST_STD)))
+
+    def random_numbers(self, base: Tensor) -> dict[str, int]:
+        """One an entry, none in the fixed row."""
+        fixed = 0 if self.random is None else base[0].numel()
+        return {self.key: base.numel() - fixed}
 
     def perturbation(self, base: Tensor, noise: Tensor) -> Tensor:
         """`exp(log_std) * noise`."""

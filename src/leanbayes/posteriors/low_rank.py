@@ -17,9 +17,9 @@ from leanbayes.posteriors.base import (
     Editable,
     Posterior,
     gradient_of,
-    local_part,
     member_index,
 )
+from leanbayes.posteriors.shards import shard_like, whole
 
 
 class LowRankScale(Posterior):
@@ -90,8 +90,8 @@ class LowRankScale(Posterior):
 
     def kl(self, base: Tensor) -> Tensor:
         """Cross-entropy of every candidate, `|A_k * W|^2 / (2 prior_std^2)`, [K]."""
-        squares = self._squares(base)
-        left, right = at_least_float32(self.left), at_least_float32(self.right)
+        squares = self._squares(whole(base))
+        left, right = at_least_float32(whole(self.left)), at_least_float32(whole(self.right))
         if self.rank == 1:  # |l r * W|^2 = l^2 . (W^2 r^2): no candidate is ever built
             terms = torch.einsum("ko,oi,ki->k", left[..., 0] ** 2, squares, right[:, 0] ** 2)
         else:
@@ -119,7 +119,7 @@ class LowRankScale(Posterior):
                 posterior._add_kl_grads(base, scale / posterior.prior_std**2, editable)
 
     def _add_kl_grads(self, base: Tensor, scale: float, editable: Editable) -> None:
-        weight, left, right = local_part(base), local_part(self.left), local_part(self.right)
+        weight, left, right = whole(base), whole(self.left), whole(self.right)
         squares = self._squares(weight)
         if self.rank == 1:
             l2, r2 = left[..., 0] ** 2, right[:, 0] ** 2
@@ -131,9 +131,8 @@ class LowRankScale(Posterior):
         shared = weight * spread_over(parts[2], weight)
         for target, grad in ((self.left, parts[0]), (self.right, parts[1]), (base, shared)):
             if editable(target):
-                local_part(gradient_of(target)).add_(
-                    grad.to(target.dtype), alpha=scale / self.members
-                )
+                part = shard_like(grad.to(target.dtype), target)
+                gradient_of(target).add_(part, alpha=scale / self.members)
 
 
 def spread_over(matrix: Tensor, base: Tensor) -> Tensor:

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
 import torch
 from torch import Tensor, nn
 
-from leanbayes.noise import NoiseSource
+from leanbayes.forms import Ask, Form, Moments, PerDraw, Shared
+from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
+from leanbayes.plan import Drawn, Scope
+from leanbayes.posteriors.base import Editable, Posterior, gradient_of
 from leanbayes.posteriors.estimators import Estimator, MeanFieldPosterior
 from leanbayes.posteriors.kl import normal_kl
 from leanbayes.posteriors.scale import inverse_softplus, softplus
+from leanbayes.posteriors.shards import local_part
+
+Reduction = Literal["sum", "tensor_mean"]
 
 
 class SparseGaussian(MeanFieldPosterior):
     """`w_i = base_i + softplus(rho_i) * eps_i` for i in `entries`, `w_i = base_i` elsewhere.
 
     Prior N(0, prior_std^2) and KL on those entries only (T3.2: a rho 'near zero' elsewhere would be
-    a scale of softplus(0) = 0.69).
+    a scale of softplus(0) = 0.69). With s = softplus(rho),
+    `KL = sum_i (ln(prior_std / s_i) + (s_i^2 + base_i^2) / (2 prior_std^2) - 1/2)`.
+
+    A draw copies the tensor and adds k numbers; backward hands the gradient on and reads k of it.
 
     Args:
-        base: The parameter.
-        entries: Flat indices of the random entries.
+        base: The parameter; only its type and device are read.
+        entries: Flat indices of the random entries, in the order of the contiguous tensor.
         prior_std: Standard deviation of the prior.
         init_rho: Mean and standard deviation of the initial rho.
-        estimator: As for a full Gaussian.
+        estimator: As for a full Gaussian, but `auto` draws once a group, except where a layer can
+            integrate the noise out (a Linear with one row a draw).
+        reduction: `sum`, or the mean over the random entries of the tensor.
     """
+
+    closed_form: ClassVar[bool] = True
 
     entries: Tensor
 
@@ -36,10 +53,13 @@ class SparseGaussian(MeanFieldPosterior):
         prior_std: float = 1.0,
         init_rho: tuple[float, float] = (-5.0, 0.1),
         estimator: Estimator = "auto",
+        reduction: Reduction = "sum",
     ) -> None:
         super().__init__(estimator)
-        self.prior_std = prior_std
-        self.register_buffer("entries", entries.to(base.device))
+        if estimator == "auto":
+            self.granularity = "batch"
+        self.prior_std, self.reduction = prior_std, reduction
+        self.register_buffer("entries", entries.to(base.device, torch.int64))
         mean, spread = init_rho
         rho = mean + spread * torch.randn(len(entries), device=base.device)
         self.rho = nn.Parameter(rho.to(base.dtype))
@@ -55,22 +75,121 @@ class SparseGaussian(MeanFieldPosterior):
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """The mean with noise at the random entries, [draws, *base.shape]."""
-        values = base.flatten().expand(len(noise), -1)
-        drawn = values.index_add(1, self.entries, softplus(self.rho) * noise)
-        return drawn.reshape(len(noise), *base.shape)
+        form = self._shifted(base, softplus(self.rho) * noise)
+        return form.value.unsqueeze(0) if isinstance(form, Shared) else form.value
+
+    def _shifted(self, base: Tensor, shift: Tensor) -> Shared | PerDraw:
+        """The mean plus shifts [draws, k] at the random entries."""
+        shift = shift.to(base.dtype)
+        if len(shift) == 1:  # `put` keeps the memory format and takes flat indices all the same
+            return Shared(torch.put(base, self.entries, shift[0], accumulate=True))
+        copies = base.flatten().expand(len(shift), -1)
+        values = copies.index_add(1, self.entries, shift)
+        return PerDraw(values.reshape(len(shift), *base.shape))
 
     def std(self, base: Tensor) -> Tensor:
         """Standard deviation of every entry, 0 where it is a point."""
-        zeros = torch.zeros_like(base).flatten()
-        return zeros.index_put((self.entries,), softplus(self.rho)).reshape(base.shape)
+        return self._scattered(base, softplus(self.rho))
 
     def perturbation(self, base: Tensor, noise: Tensor) -> Tensor:
         """The noise of one draw, scattered."""
-        zeros = torch.zeros_like(base).flatten()
-        return zeros.index_put((self.entries,), softplus(self.rho) * noise).reshape(base.shape)
+        return self._scattered(base, softplus(self.rho) * noise)
+
+    def _scattered(self, base: Tensor, values: Tensor) -> Tensor:
+        zeros = values.new_zeros(base.numel())
+        return zeros.index_put((self.entries,), values).reshape(base.shape)
+
+    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
+        """As for any mean field, with short ways for predictions and for integrated noise."""
+        source = scope.plan.noise
+        if isinstance(source, KeyedNoise) and not torch.is_grad_enabled():
+            std = source.remember(self.key, lambda: softplus(self.rho))
+            return self._shifted(base, std * self.noise(base, scope.draws("batch"), source))
+        if self._local(scope, ask):
+            scope.visit(self.key)
+            return Moments(base, self._scattered(base, softplus(self.rho).square()))
+        return super().form(base, scope, ask)
+
+    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
+        """Explicit draws, or mean, perturbation and signs."""
+        if drawn.sign1 is not None:
+            return super().realise(base, drawn, scope)
+        return self._shifted(base, softplus(self.rho) * drawn.values.to(self.rho.dtype))
+
+    @property
+    def kl_factor(self) -> float:
+        """1, or 1 / k under the reduction by tensor."""
+        return 1.0 if self.reduction == "sum" else 1.0 / len(self.entries)
 
     def kl(self, base: Tensor) -> Tensor:
-        """The closed form over the random entries, a scalar."""
-        mean = at_least_float32(base).flatten()[self.entries]
-        std = softplus(at_least_float32(self.rho))
-        return normal_kl(mean, std, torch.zeros_like(mean), self.prior_std).sum()
+        """The closed form over the random entries, a scalar; shards are gathered first."""
+        mean = at_least_float32(torch.take(_whole(base), self.entries))
+        std = softplus(at_least_float32(_whole(self.rho)))
+        terms = normal_kl(mean, std, torch.zeros_like(mean), self.prior_std)
+        return self.kl_factor * terms.sum()
+
+    @classmethod
+    def add_kl_grads(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
+    ) -> None:
+        """`+ scale * base_i / prior_std^2`, `+ scale * (s / prior_std^2 - 1 / s) * sigmoid(rho)`.
+
+        A few kernels a tensor for the means, a few in all for the scales. Shards are edited where
+        they lie, without communication.
+        """
+        groups: dict[tuple[object, ...], list[SparseGaussian]] = defaultdict(list)
+        with torch.no_grad():
+            for posterior, base in sites:
+                assert isinstance(posterior, SparseGaussian)
+                factor = scale * posterior.kl_factor
+                if editable(base):
+                    posterior._edit_mean(base, factor / posterior.prior_std**2)
+                rho = posterior.rho
+                if editable(rho):
+                    alike = (posterior.prior_std, factor, rho.device, rho.dtype)
+                    groups[alike].append(posterior)
+            for group in groups.values():
+                _edit_scales(group, scale * group[0].kl_factor)
+
+    def _edit_mean(self, base: Tensor, scale: float) -> None:
+        entries = local_entries(self.entries, base)
+        grad = local_part(gradient_of(base))
+        pull = torch.take(local_part(base), entries).to(grad.dtype).mul_(scale)
+        grad.put_(entries, pull, accumulate=True)
+
+    def extra_repr(self) -> str:
+        """The number of random entries."""
+        return f"entries={len(self.entries)}, prior_std={self.prior_std:g}"
+
+
+def _edit_scales(group: list[SparseGaussian], scale: float) -> None:
+    """All rhos as one vector: a handful of kernels for the whole network."""
+    rhos = [local_part(posterior.rho) for posterior in group]
+    grads = [local_part(gradient_of(posterior.rho)) for posterior in group]
+    rho = at_least_float32(torch.cat(rhos))
+    std = softplus(rho)
+    pull = (std / group[0].prior_std ** 2 - std.reciprocal()).mul_(rho.sigmoid()).mul_(scale)
+    parts = torch.split(pull.to(grads[0].dtype), [len(part) for part in rhos])
+    torch._foreach_add_(grads, list(parts))
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    full = getattr(tensor, "full_tensor", None)
+    return tensor if full is None else full()
+
+
+def local_entries(entries: Tensor, base: Any) -> Tensor:
+    """Flat indices into the whole tensor as flat indices into the shard of this process."""
+    if not hasattr(base, "device_mesh"):
+        return entries
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    shape, offset = compute_local_shape_and_global_offset(
+        base.shape, base.device_mesh, base.placements
+    )
+    local, inside = torch.zeros_like(entries), torch.ones_like(entries, dtype=torch.bool)
+    where = torch.unravel_index(entries, base.shape)
+    for index, size, start in zip(where, shape, offset, strict=True):
+        inside &= (index >= start) & (index < start + size)
+        local = local * size + index - start
+    return local[inside]

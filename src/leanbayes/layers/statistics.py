@@ -1,0 +1,149 @@
+"""Running statistics of BatchNorm by member: those of whole networks that share one pass.
+
+Rows of a member are normalised as if the member were alone: in training by the statistics of its
+rows, which move its running statistics, and in evaluation by its running statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from leanbayes import ops
+from leanbayes.forms import Form, PerDraw, Shared
+from leanbayes.noise import NoiseSource
+from leanbayes.plan import Drawn, Scope
+from leanbayes.posteriors.base import Posterior, member_index
+
+
+class Statistics(Posterior):
+    """Running statistics of the members 1 to K - 1; member 0 has the layer's own.
+
+    A slot without parameters, of the tensor [mean, variance] [2, C].
+
+    Args:
+        layers: The stock layers of the further members, whose statistics are copied.
+    """
+
+    regularises_base = False
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(self, layers: Sequence[_BatchNorm]) -> None:
+        super().__init__()
+        self.members = 1 + len(layers)
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            found = [getattr(layer, name) for layer in layers]
+            has = found and found[0] is not None
+            self.register_buffer(name, torch.stack(found) if has else None)
+
+    def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:  # noqa: ARG002
+        """None is needed: the component is the draw."""
+        return base.new_zeros(draws)
+
+    def values(self, base: Tensor) -> Tensor:
+        """Mean and variance of all members, [K, 2, C]."""
+        if self.running_mean is None or self.running_var is None:
+            return base[None]
+        return torch.cat([base[None], torch.stack([self.running_mean, self.running_var], 1)])
+
+    def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:
+        """Those of each draw's member, [draws, 2, C]."""
+        return self.values(base)[self.index(component, len(noise), noise.device)]
+
+    def index(self, component: Tensor | None, draws: int, device: torch.device) -> Tensor:
+        """The member of each draw."""
+        return member_index(component, draws, self.members, device)
+
+    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
+        """Those of one member, or of the member of each draw."""
+        values = self.draw(base, drawn.values, scope.component(self.granularity))
+        return Shared(values[0]) if len(values) == 1 else PerDraw(values)
+
+    def mean(self, base: Tensor, member: int | None = None) -> Tensor:
+        """Those of a member, or their average; exact where all are equal."""
+        values = self.values(base)
+        return base + (values - base).mean(0) if member is None else values[member]
+
+    def kl(self, base: Tensor) -> Tensor:
+        """Zero."""
+        return base.new_zeros(())
+
+    def track(self, layer: _BatchNorm, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        """Move the running statistics of the members that had `count` > 0 values a channel.
+
+        As in the stock layer: `r += momentum (batch - r)` with the unbiased variance; without a
+        momentum the plain average of all batches. mean and variance are [K, C].
+        """
+        own = (layer.running_mean, layer.running_var, layer.num_batches_tracked)
+        further = (self.running_mean, self.running_var, self.num_batches_tracked)
+        batch = (mean, variance * (count / (count - 1).clamp_min(1))[:, None])
+        seen = count > 0
+        batches = _joined(own[2], further[2]) + seen
+        momentum = 1.0 / batches.clamp_min(1) if layer.momentum is None else layer.momentum
+        weight = torch.as_tensor(momentum, device=mean.device) * seen
+        for old, others, new in zip(own[:2], further[:2], batch, strict=True):
+            values = _joined(old, others)
+            moved = values + weight.to(values.dtype)[:, None] * (new.to(values.dtype) - values)
+            _store(moved, old, others)
+        _store(batches, own[2], further[2])
+
+
+def _joined(own: Tensor | None, further: Tensor | None) -> Tensor:
+    assert own is not None
+    return own[None] if further is None else torch.cat([own[None], further])
+
+
+def _store(values: Tensor, own: Tensor | None, further: Tensor | None) -> None:
+    assert own is not None
+    own.copy_(values[0])
+    if further is not None:
+        further.copy_(values[1:])
+
+
+def normalised(x: Tensor, form: Form | None, eps: float) -> Tensor:
+    """`(x - mean) / sqrt(variance + eps)` by given statistics [2, C], or [D, 2, C] by draw."""
+    match form:
+        case Shared(value):
+            return F.batch_norm(x, value[0], value[1], None, None, False, 0.0, eps)
+        case PerDraw(value):
+            scale = (value[:, 1] + eps).rsqrt()
+            return ops.affine(x, PerDraw(scale), PerDraw(-value[:, 0] * scale), 1)
+        case _:
+            raise TypeError(f"statistics cannot take the form {type(form).__name__}")
+
+
+def normalised_by_batch(
+    x: Tensor, layer: _BatchNorm | None, statistics: Statistics, scope: Scope, eps: float
+) -> Tensor:
+    """Normalise the rows of every member by their own mean and variance, and track these.
+
+    Sums by member are products with indicators [D, K], so that no shape depends on the members of
+    the rows, which a compiled graph could not follow. `layer` holds the statistics of member 0;
+    None tracks none.
+    """
+    draws = scope.draws("row")
+    index = statistics.index(scope.component("row"), draws, x.device)
+    rows = ops.blocks(ops.at_least_float32(x), draws)  # [D, R, C, ...]
+    inner = [1, *range(3, rows.dim())]
+    indicator = F.one_hot(index, statistics.members).to(rows.dtype)
+    count = indicator.sum(0) * (rows[0].numel() // rows.shape[2])
+    size = count.clamp_min(1)[:, None]
+    mean = indicator.T @ rows.sum(inner) / size
+    centred = rows - _spread(mean[index], rows)
+    variance = indicator.T @ centred.square().sum(inner) / size
+    if layer is not None:
+        with torch.no_grad():
+            statistics.track(layer, mean, variance, count)
+    y = centred * _spread((variance + eps).rsqrt()[index], rows)
+    return ops.rejoined(y.to(x.dtype), x.shape)
+
+
+def _spread(values: Tensor, rows: Tensor) -> Tensor:
+    """[D, C] against [D, R, C, ...]."""
+    return values.reshape(len(values), 1, -1, *(1,) * (rows.dim() - 3))

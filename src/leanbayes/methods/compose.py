@@ -1,0 +1,195 @@
+"""Different methods on different layers of one network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+from torch import Tensor, nn
+
+from leanbayes.errors import ConfigError
+from leanbayes.methods.base import KLKind, Method, method_named
+from leanbayes.noise import NoiseSource
+from leanbayes.plan import Plan
+from leanbayes.posteriors import Posterior
+from leanbayes.select import Selector, Site
+
+# From the sharpest statement that a KL can make to the weakest.
+KINDS: tuple[KLKind, ...] = ("none", "exact", "bound", "cross_entropy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compose(Method, name="compose"):
+    """Several methods, each on the layers that its selector picks.
+
+    Layers that no selector picks stay as they are; a layer that two pick is an error. Methods with
+    one member index for the whole network have equally many members and share the index. The KL is
+    the sum over the parts.
+
+    Cost: that of the parts.
+
+    Attributes:
+        parts: Pairs of selector and method.
+
+    Example:
+        >>> import leanbayes as lb
+        >>> method = lb.Compose([
+        ...     (lb.select.norms, lb.Patching(where="norm")),
+        ...     (lb.select.convs, lb.RankOne()),
+        ...     (lb.select.output, lb.MeanField()),
+        ... ])
+        >>> method.index_members
+        4
+    """
+
+    paper: ClassVar[str] = "-"
+    cost: ClassVar[str] = "that of its parts"
+    advice: ClassVar[str] = "cheap noise in the trunk, a richer posterior in the head"
+
+    parts: Sequence[tuple[Selector, Method]] = field(default=(), kw_only=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple((s, m) for s, m in self.parts))
+        if not self.parts:
+            raise ConfigError(
+                "Compose needs parts: lb.Compose([(lb.select.norms, lb.Patching()), ...])"
+            )
+        for selector, method in self.parts:
+            known: list[Any] = [selector, method]  # whatever was given
+            if not isinstance(known[0], Selector) or not isinstance(known[1], Method):
+                raise ConfigError(f"a part is (selector, method); found {(selector, method)!r}")
+            if method.trains_as_point:
+                raise ConfigError(
+                    f"{method.name} is fitted after training and cannot be a part of Compose"
+                )
+        sizes = {m.index_members for _, m in self.parts if m.index_members}
+        if len(sizes) > 1:
+            raise ConfigError(
+                f"parts share one member index, so they have equally many members; found {sizes}"
+            )
+        if len({m.repeats for _, m in self.parts if m.index_members}) > 1:
+            raise ConfigError("parts under one member index share one `assign`")
+
+    @property
+    def kl_kind(self) -> KLKind:  # type: ignore[override]
+        """The weakest statement among the parts."""
+        return max((m.kl_kind for _, m in self.parts), key=KINDS.index)
+
+    @property
+    def index_members(self) -> int:
+        """The members that the parts share."""
+        return max(m.index_members for _, m in self.parts)
+
+    @property
+    def members(self) -> int:
+        """The largest number of members among the parts."""
+        return max(m.members for _, m in self.parts)
+
+    @property
+    def repeats(self) -> int:
+        """Copies of the batch that the objective makes."""
+        return max(m.repeats for _, m in self.parts)
+
+    @property
+    def default_samples(self) -> int:
+        """What the most demanding part needs, a multiple of the members."""
+        most = max(m.default_samples for _, m in self.parts)
+        members = self.index_members or 1
+        return -(-most // members) * members
+
+    @property
+    def is_random(self) -> bool:
+        """True where a part is."""
+        return any(m.is_random for _, m in self.parts)
+
+    def part_of(self, site: Site) -> int | None:
+        """Which part acts on a layer; an error where several do."""
+        found = [i for i, (s, m) in enumerate(self.parts) if s(site) and m.select(site)]
+        if len(found) > 1:
+            selectors = " and ".join(str(self.parts[i][0]) for i in found)
+            raise ConfigError(
+                f"parts of Compose overlap: {selectors} both pick '{site.name}'. Take it out of "
+                "one: selector & ~other"
+            )
+        return found[0] if found else None
+
+    def prepared(
+        self,
+        net: nn.Module,
+        sites: Sequence[Site],
+        *,
+        data: Iterable[Any] | None = None,
+        likelihood: nn.Module | None = None,
+        scores: Mapping[str, Tensor] | None = None,
+    ) -> Method:
+        """Every part prepared on its own layers; data go to the parts that look at them."""
+        owned = [[s for s in sites if self.part_of(s) == i] for i in range(len(self.parts))]
+        parts = []
+        for (selector, method), own in zip(self.parts, owned, strict=True):
+            if not own:
+                raise ConfigError(f"{method.name} in Compose picks no layer: {selector}")
+            looks = method.looks_at_data
+            settled = method.prepared(
+                net,
+                own,
+                data=data if looks else None,
+                likelihood=likelihood,
+                scores=scores if looks else None,
+            )
+            parts.append((selector, settled))
+        return replace(self, parts=tuple(parts))
+
+    def slots(self, site: Site) -> dict[str, Posterior]:
+        """What the layer's own part puts there."""
+        index = self.part_of(site)
+        return {} if index is None else self._marked(index, self.parts[index][1].slots(site))
+
+    def restored(self, site: Site, tensors: Mapping[str, Tensor]) -> dict[str, Posterior]:
+        """What the layer's own part reads from a checkpoint."""
+        index = self.part_of(site)
+        if index is None:
+            return {}
+        return self._marked(index, self.parts[index][1].restored(site, tensors))
+
+    @staticmethod
+    def _marked(index: int, filled: dict[str, Posterior]) -> dict[str, Posterior]:
+        for posterior in filled.values():
+            posterior.composed = index
+        return filled
+
+    def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:
+        """The parts' plans in one: slots of granularity `batch` draw once a group all the same."""
+        plans = [m.training_plan(rows, samples, step) for _, m in self.parts]
+        component = next((p.component for p in plans if p.component is not None), None)
+        groups = {plan.groups for plan in plans}
+        if len(groups) > 1:
+            raise ConfigError(
+                f"the parts of Compose draw for different blocks of rows ({sorted(groups)} a "
+                "batch); leave `groups` and granularity='batch' of mixtures out of their settings"
+            )
+        per_row = any(plan.per_row for plan in plans)
+        return Plan(groups=groups.pop(), per_row=per_row, component=component)
+
+    def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan:
+        """Keyed draws of every part; sample t uses member t mod K where there is an index."""
+        method = next((m for _, m in self.parts if m.index_members), self.parts[0][1])
+        return method.prediction_plan(samples, noise)
+
+    def reduce_kl(self, terms: Tensor, part: int = 0) -> Tensor:
+        """As the part reduces its own terms."""
+        return self.parts[part][1].reduce_kl(terms)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        parts = [[selector.to_json(), method.to_json()] for selector, method in self.parts]
+        return {"name": self.name, "fields": {"select": self.select.to_json(), "parts": parts}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        parts = [
+            (Selector.from_json(s), method_named(m["name"]).from_json(m["fields"]))
+            for s, m in data["parts"]
+        ]
+        return cls(tuple(parts), select=Selector.from_json(data["select"]))

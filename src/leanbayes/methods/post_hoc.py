@@ -1,0 +1,87 @@
+"""What methods that are fitted after training share: a point estimate trains, a law is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from leanbayes.errors import ConfigError
+from leanbayes.likelihood import Likelihood
+from leanbayes.methods.base import Method
+from leanbayes.plan import MEAN, Plan
+
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostHoc(Method):
+    """Trains as the point estimate (weight decay is the prior); draws in prediction only.
+
+    Attributes:
+        init_std: Standard deviation of every entry until `lb.fit_posterior` has measured one: a
+            placeholder, small enough to keep a trained network.
+    """
+
+    trains_as_point: ClassVar[bool] = True
+
+    init_std: float = 0.005
+
+    def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:  # noqa: ARG002
+        """The mean network."""
+        return MEAN
+
+
+def parsed(kind: type[Settings], method: Method, options: dict[str, Any]) -> Settings:
+    """Options of a fit as a dataclass; unknown ones are an error that lists the known."""
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError(
+            f"fit_posterior of {method.name} has no option {', '.join(unknown)}; "
+            f"expected some of {', '.join(known)}"
+        )
+    return kind(**options)
+
+
+def batches(loader: Iterable[Any], device: torch.device) -> Iterator[tuple[Any, Tensor]]:
+    """Inputs and targets on the device; a loader without batches is an error."""
+    empty = True
+    for item in loader:
+        if not (isinstance(item, (tuple, list)) and len(item) == 2):
+            raise ConfigError(
+                f"expected batches (inputs, targets), found {type(item).__name__}; a single batch "
+                "is written [(inputs, targets)]"
+            )
+        empty = False
+        inputs, target = pytree.tree_map_only(Tensor, lambda x: x.to(device), tuple(item))
+        yield inputs, target
+    if empty:
+        raise ConfigError(
+            "the loader gave no batches. Expected at least one; a generator can be read only once, "
+            "so hand over a list or a DataLoader"
+        )
+
+
+def checked_likelihood(likelihood: Any) -> Likelihood:
+    """The likelihood, or an error that says what it is for."""
+    if not isinstance(likelihood, Likelihood):
+        raise ConfigError(
+            f"fit_posterior needs a likelihood such as lb.Categorical(), found {likelihood!r}"
+        )
+    return likelihood
+
+
+def device_of(model: torch.nn.Module) -> torch.device:
+    """Where the model is."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def check_init_std(init_std: float) -> None:
+    """Raise on a negative scale."""
+    if not init_std >= 0:
+        raise ConfigError(f"init_std must be at least 0, found {init_std!r}")

@@ -1,0 +1,240 @@
+"""SWAG: a Gaussian around the average of SGD iterates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from leanbayes.errors import ConfigError
+from leanbayes.likelihood import Likelihood, tensor_of
+from leanbayes.methods.post_hoc import (
+    PostHoc,
+    batches,
+    check_init_std,
+    checked_likelihood,
+    device_of,
+    parsed,
+)
+from leanbayes.ops import at_least_float32
+from leanbayes.plan import MEAN, call
+from leanbayes.posteriors import Posterior
+from leanbayes.posteriors.swag import LowRankGaussian
+from leanbayes.refresh import refresh_batchnorm
+from leanbayes.select import Site
+
+
+@dataclass(frozen=True, kw_only=True)
+class SWAG(PostHoc, name="swag"):
+    """Stochastic weight averaging, Gaussian: moments of the iterates of constant-rate SGD.
+
+    `w = mean + sqrt(var / 2) z1 + D z2 / sqrt(2 (R - 1))` with the mean and the variance of all
+    iterates and the last R deviations `D_t = w_t - mean_t` from the running mean; z1 by entry, z2
+    one vector a sample for the whole network, so layers vary together. With `rank=0`
+    `w = mean + sqrt(var) z1` (SWAG-Diagonal). Train as usual, with weight decay; then collect:
+
+        lb.fit_posterior(model, loader, lb.Categorical(), lr=0.01, epochs=20, weight_decay=5e-4)
+
+    which leaves the average in the network's own parameters (those without a slot, too) and
+    refreshes BatchNorm. Options: see `Collection`.
+
+    Maddox et al., A simple baseline for Bayesian uncertainty in deep learning, 2019. Predictions
+    share one set of refreshed BatchNorm statistics; the paper recomputes them a sample.
+
+    Cost: (R + 1) x the parameters in storage; no step costs more; collecting costs its epochs.
+
+    Attributes:
+        rank: Deviations R that are kept; 0 keeps the diagonal alone.
+
+    Example:
+        >>> import leanbayes as lb, torch
+        >>> model = lb.bayesianize(torch.nn.Linear(4, 3), lb.SWAG(rank=2))
+        >>> data = [(torch.randn(8, 4), torch.randint(0, 3, (8,)))]
+        >>> lb.fit_posterior(model, data, lb.Categorical(), lr=0.1, epochs=5)["collected"]
+        5.0
+    """
+
+    paper: ClassVar[str] = "Maddox et al. 2019, SWAG"
+    cost: ClassVar[str] = "+(rank + 1)x parameters stored; step 1x, plus epochs to collect"
+    advice: ClassVar[str] = "a trained net, its loader, and room for many copies of it"
+
+    rank: int = 20
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rank, bool) or self.rank < 0 or self.rank == 1:
+            raise ConfigError(
+                f"rank must be at least 2, or 0 for the diagonal alone; found {self.rank!r}"
+            )
+        check_init_std(self.init_std)
+
+    def slots(self, site: Site) -> dict[str, Posterior]:
+        """A diagonal plus low-rank Gaussian for every tensor."""
+        return {
+            slot: LowRankGaussian(
+                tensor, rank=self.rank, std=self.init_std, fixed_row=site.fixed_row
+            )
+            for slot, tensor in site.tensors.items()
+        }
+
+    def fit(
+        self, model: Any, loader: Iterable[Any], likelihood: Any, **options: Any
+    ) -> dict[str, float]:
+        """Collect iterates, write their moments, refresh BatchNorm."""
+        settings = parsed(Collection, self, options)
+        likelihood = checked_likelihood(likelihood)
+        iterates = Iterates(model)
+        loss = _collect(model, loader, likelihood, settings, iterates)
+        iterates.write(settings.scale)
+        if settings.refresh:
+            refresh_batchnorm(model, loader)
+        return {"collected": float(iterates.count), "loss": loss}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collection:
+    """How SWAG's iterates are made and collected: the options of `lb.fit_posterior`.
+
+    Attributes:
+        lr: The constant learning rate; the spread of the posterior grows with it.
+        epochs: Passes over the loader.
+        collect_every: Steps between two collected iterates; None collects at the end of an epoch.
+        momentum: Of SGD.
+        weight_decay: Of SGD, on every parameter; that of training.
+        scale: Factor on the covariance; 1 is the paper's law.
+        refresh: Recompute BatchNorm statistics under the average at the end.
+    """
+
+    lr: float = 0.01
+    epochs: int = 20
+    collect_every: int | None = None
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    scale: float = 1.0
+    refresh: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.lr > 0 and self.scale >= 0 and self.momentum >= 0 and self.weight_decay >= 0):
+            raise ConfigError(
+                "lr must be positive and momentum, weight_decay and scale at least 0; found "
+                f"lr={self.lr}, momentum={self.momentum}, weight_decay={self.weight_decay}, "
+                f"scale={self.scale}"
+            )
+        if self.epochs < 1 or (self.collect_every is not None and self.collect_every < 1):
+            raise ConfigError(
+                "epochs and collect_every must be at least 1; found "
+                f"epochs={self.epochs}, collect_every={self.collect_every}"
+            )
+
+
+class Iterates:
+    """Running moments of every trainable parameter, and the deviations of those with a slot."""
+
+    def __init__(self, model: Any) -> None:
+        found = {id(base): (q, base) for _, _, q, base in model.posteriors()}
+        slots = {k: (q, b) for k, (q, b) in found.items() if isinstance(q, LowRankGaussian)}
+        trained = {id(p): p for p in model.net.parameters() if p.requires_grad}
+        self.trained = list(trained.values())
+        self.tensors = {**trained, **{key: base for key, (_, base) in slots.items()}}
+        self.posteriors: dict[int, LowRankGaussian] = {k: q for k, (q, _) in slots.items()}
+        self.count = 0
+        zeros = {key: torch.zeros_like(at_least_float32(p)) for key, p in self.tensors.items()}
+        self.mean = zeros
+        # Sums of squared deviations: mean squares less squared means would cancel in float32.
+        self.squares = {key: zero.clone() for key, zero in zeros.items()}
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Collect the parameters as they are (Welford's recursion)."""
+        self.count += 1
+        for key, tensor in self.tensors.items():
+            value = tensor.to(self.mean[key].dtype)
+            before = value - self.mean[key]
+            self.mean[key] += before / self.count
+            after = value - self.mean[key]
+            self.squares[key] += before * after
+            posterior = self.posteriors.get(key)
+            if posterior is not None and posterior.rank:
+                posterior.set_deviation((self.count - 1) % posterior.rank, after)
+
+    @torch.no_grad()
+    def write(self, scale: float) -> None:
+        """Put the means into the parameters and the spread into the slots."""
+        for key, tensor in self.tensors.items():
+            tensor.copy_(self.mean[key])
+        for key, posterior in self.posteriors.items():
+            variance = self.squares[key] * (scale / self.count)
+            if posterior.deviations is None:
+                posterior.set_std(variance.sqrt())
+            else:
+                posterior.set_std((variance / 2).sqrt())
+                posterior.deviations.mul_(math.sqrt(scale / (2 * (posterior.rank - 1))))
+
+    def check(self) -> None:
+        """Raise where there are too few iterates for the deviations."""
+        rank = max((q.rank for q in self.posteriors.values()), default=0)
+        if self.count < max(rank, 2):
+            raise ConfigError(
+                f"collected {self.count} iterates, fewer than rank={rank} or than 2: give more "
+                "epochs or a smaller collect_every, or convert with lb.SWAG(rank=...)"
+            )
+
+
+def _collect(
+    model: Any,
+    loader: Iterable[Any],
+    likelihood: Likelihood,
+    settings: Collection,
+    iterates: Iterates,
+) -> float:
+    """Constant-rate SGD under the mean network; the last loss."""
+    if not iterates.trained:
+        raise ConfigError("no parameter requires a gradient: SWAG has no iterates to collect")
+    optimizer = torch.optim.SGD(
+        iterates.trained,
+        lr=settings.lr,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
+    model.train()
+    step, loss, device = 0, torch.zeros(()), device_of(model)
+    for _ in range(settings.epochs):
+        for inputs, target in batches(loader, device):
+            loss = _step(model, inputs, target, likelihood, optimizer)
+            step += 1
+            if settings.collect_every is not None and step % settings.collect_every == 0:
+                iterates.add()
+        if settings.collect_every is None:
+            iterates.add()
+        _check_finite(loss, step, settings.lr)
+    optimizer.zero_grad()
+    iterates.check()
+    return float(loss)
+
+
+def _step(
+    model: Any,
+    inputs: Any,
+    target: Tensor,
+    likelihood: Likelihood,
+    optimizer: torch.optim.Optimizer,
+) -> Tensor:
+    optimizer.zero_grad()
+    log_prob = likelihood.log_prob(tensor_of(call(model, inputs, plan=MEAN)), target)
+    loss = -log_prob.sum() / likelihood.count(log_prob, target)
+    # Only the network's parameters: the likelihood's noise stays what it is.
+    loss.backward(inputs=[p for group in optimizer.param_groups for p in group["params"]])  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return loss.detach()
+
+
+def _check_finite(loss: Tensor, step: int, lr: float) -> None:
+    if not bool(loss.isfinite()):
+        raise ConfigError(
+            f"the loss is {float(loss)} after {step} steps at the constant learning rate {lr}: the "
+            "iterates left the optimum, and the network is no longer what it was. Load its "
+            "weights again and give a smaller lr"
+        )

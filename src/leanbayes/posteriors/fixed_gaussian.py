@@ -1,0 +1,71 @@
+"""Gaussians whose scales are measured on data after training, never learnt by gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.noise import NoiseSource
+from leanbayes.plan import Granularity
+from leanbayes.posteriors.base import Editable, Posterior
+
+
+class Measured(Posterior):
+    """A law around the trained parameter that `lb.fit_posterior` fills in.
+
+    Its prior is the weight decay of training, so there is no KL. Scales are frozen Parameters, not
+    buffers: they shard and move along with the parameter.
+    """
+
+    granularity: Granularity = "batch"
+    regularises_base = False
+    closed_form: ClassVar[bool] = True
+
+    def kl(self, base: Tensor) -> Tensor:
+        """Zero: the prior is weight decay."""
+        return torch.zeros((), device=base.device)
+
+    @classmethod
+    def add_kl_grads(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
+    ) -> None:
+        """Nothing to add."""
+
+
+class FixedGaussian(Measured):
+    """`w = base + std * noise` with independent entries and a stored standard deviation.
+
+    Args:
+        base: The parameter; only its shape, type and device are read.
+        std: Standard deviation of every entry until one is measured.
+        fixed_row: A row without noise (the padding row of an embedding).
+    """
+
+    def __init__(self, base: Tensor, *, std: float = 0.0, fixed_row: int | None = None) -> None:
+        super().__init__()
+        self.fixed_row = fixed_row
+        self.std = frozen(torch.empty_like(base))
+        self.set_std(torch.full_like(base, std))
+
+    def set_std(self, std: Tensor) -> None:
+        """Store a standard deviation for every entry."""
+        with torch.no_grad():
+            self.std.copy_(std)
+            if self.fixed_row is not None:
+                self.std[self.fixed_row] = 0
+
+    def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
+        """Standard normal numbers, [draws, *base.shape]."""
+        return source.normal(self.key, draws, base.shape, base)
+
+    def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """`base + std * noise`, [draws, *base.shape]."""
+        return torch.addcmul(base, self.std, noise)
+
+
+def frozen(value: Tensor) -> nn.Parameter:
+    """A parameter that no optimiser moves."""
+    return nn.Parameter(value.detach(), requires_grad=False)

@@ -1,0 +1,82 @@
+"""K whole copies of a tensor under one network index: the members of a deep ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.forms import Form, PerDraw, Selected, Shared
+from leanbayes.noise import NoiseSource
+from leanbayes.plan import Drawn, Scope
+from leanbayes.posteriors.base import Posterior, member_index
+
+
+class Members(Posterior):
+    """A uniform mixture of K points; the layer's own parameter is member 0.
+
+    Every further member is a Parameter of its own, so that a member that a step does not use gets
+    no gradient, and an optimiser leaves it and its momentum alone. The prior is weight decay, the
+    same for every member.
+
+    Args:
+        further: Values of the members 1 to K - 1, each in the shape of the base.
+    """
+
+    owns_base = True
+    regularises_base = False
+    copies = 1
+
+    def __init__(self, further: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.members = 1 + len(further)
+        self.further = nn.ParameterList(further)
+
+    def member(self, base: Tensor, k: int) -> Tensor:
+        """The tensor of one member."""
+        return base if k == 0 else self.further[k - 1]
+
+    def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:  # noqa: ARG002
+        """None is needed: the component is the draw."""
+        return base.new_zeros(draws)
+
+    def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:
+        """The tensors of each draw's member, [draws, *base.shape]."""
+        index = member_index(component, len(noise), self.members, noise.device)
+        return torch.stack([base, *self.further])[index]
+
+    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
+        """One member for all rows as it is; several as vectors, or as whole weights to choose from.
+
+        Only members that the pass uses are read. A compiled graph cannot know which, and reads all.
+        """
+        component = scope.component(self.granularity)
+        index = member_index(component, len(drawn.values), self.members, base.device)
+        if torch.compiler.is_compiling():
+            values = torch.stack([base, *self.further])
+        else:
+            used, index = index.unique(return_inverse=True)
+            chosen = [self.member(base, k) for k in used.tolist()]
+            if len(chosen) == 1:
+                return Shared(self._proved(chosen[0], scope))
+            values = torch.stack(chosen)
+        if len(index) == 1 or base.dim() == 1:
+            return Shared(values[index][0]) if len(index) == 1 else PerDraw(values[index])
+        return Selected(values, index)
+
+    def _proved(self, value: Tensor, scope: Scope) -> Tensor:
+        """In the liveness check the output hangs on all members, though a pass uses but one."""
+        if scope.trace is None or not torch.is_grad_enabled():
+            return value
+        return value + 0 * torch.stack(list(self.further)).sum(0) if len(self.further) else value
+
+    def mean(self, base: Tensor, member: int | None = None) -> Tensor:
+        """A member, or the average of all; exact where all are the base."""
+        if member is not None:
+            return self.member(base, member)
+        return base + sum(other - base for other in self.further) / self.members
+
+    def kl(self, base: Tensor) -> Tensor:
+        """Zero: the prior is weight decay."""
+        return base.new_zeros(())
