@@ -7,7 +7,7 @@
 A step is forward, cross entropy, backward and SGD with momentum. A prediction of S samples is set
 against S plain forward passes. Every measurement stands right beside one of the deterministic
 network, in turns, and only their ratio counts: slow drifts of the machine cancel. Times are CPU
-times of one thread. A new method is a new line of ROWS. README.md tells more.
+times of one thread. A new method is a new line of rows.py. README.md tells more.
 """
 
 from __future__ import annotations
@@ -29,39 +29,13 @@ from torch.nn import functional as F
 
 import leanbayes as lb
 from record import write_record
+from rows import ROWS, Row
 from wide_resnet import measure_wide_resnet
 
 NUM_DATA = 50_000
 TURN = 0.05  # seconds that one of the two runs at least before the other has its turn
 LEARNING_RATE = 1e-5  # small: the weights stay where they are, however many steps are timed
 Work = Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table; the limits on time are those for the ResNet."""
-
-    label: str
-    method: lb.Method
-    train: float = math.inf
-    predict: float = math.inf
-    size: float = math.inf
-    kl_in_graph: bool = False
-    predicts: bool = True  # False where a row above predicts in the same way
-
-
-ROWS = (
-    Row("MeanField shared", lb.MeanField(estimator="shared"), 1.08, 1.10, 2.0),
-    Row("MeanField auto", lb.MeanField(), 2.3, 1.10, 2.0),
-    Row("MeanField exemplar", lb.MeanField(estimator="exemplar"), size=2.0, predicts=False),
-    Row(
-        "MeanField shared, KL in graph",
-        lb.MeanField(estimator="shared"),
-        size=2.0,
-        kl_in_graph=True,
-        predicts=False,
-    ),
-)
 
 
 @dataclass(frozen=True)

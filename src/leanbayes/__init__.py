@@ -35,6 +35,7 @@ from leanbayes.methods import MAP as MAP
 from leanbayes.methods import SWAG as SWAG
 from leanbayes.methods import BatchEnsemble as BatchEnsemble
 from leanbayes.methods import Compose as Compose
+from leanbayes.methods import DeepEnsemble as DeepEnsemble
 from leanbayes.methods import DropConnect as DropConnect
 from leanbayes.methods import Implicit as Implicit
 from leanbayes.methods import Laplace as Laplace

@@ -212,7 +212,10 @@ def _sites(net: nn.Module, found: Survey, saved: Saved) -> tuple[Site, ...]:
 
 
 def _slots(method: Method, site: Site, saved: Saved) -> dict[str, Posterior]:
-    filled = method.restored(site, saved.tensors)
+    named = {
+        alias: saved.tensors[key] for alias, key in saved.aliases.items() if key in saved.tensors
+    }
+    filled = method.restored(site, {**saved.tensors, **named})
     wanted = saved.layers[site.name]
     if not set(wanted) <= set(filled):
         raise CheckpointError(f"{saved.path}: {method.name} has no slots {wanted} in '{site.name}'")

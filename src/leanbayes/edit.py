@@ -60,10 +60,10 @@ class KLEdit:
         for host, slot, posterior in self._sites:
             by_type[type(posterior)].append((posterior, host.base(slot)))
         for kind, sites in by_type.items():
-            if kind.closed_form:
-                kind.add_kl_grads(sites, scale, editable)
-        rest = [site for kind, sites in by_type.items() if not kind.closed_form for site in sites]
-        self._add_by_autograd(rest, scale, editable)
+            if closed := [site for site in sites if site[0].closed_form]:
+                kind.add_kl_grads(closed, scale, editable)
+        every = [site for sites in by_type.values() for site in sites]
+        self._add_by_autograd([s for s in every if not s[0].closed_form], scale, editable)
         self.steps += 1
 
     def _add_by_autograd(

@@ -21,6 +21,7 @@ from leanbayes.layers.base import Host
 from leanbayes.model import BayesianModel
 from leanbayes.noise import KeyedNoise
 from leanbayes.plan import MEAN, Plan, call, count_rows, fold
+from leanbayes.posteriors.base import Posterior
 from leanbayes.surgery import hosts
 
 Uses = Counter[tuple[Host, str]]
@@ -77,8 +78,8 @@ def _raise_disconnected(model: BayesianModel, output: Any) -> None:
     leaves = [x for x in pytree.tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
     named = [
         (posterior.key, p)
-        for _, _, posterior, _ in model.posteriors()
-        for p in posterior.parameters()
+        for _, _, posterior, base in model.posteriors()
+        for p in _learnt(posterior) or [base]  # measured laws learn nothing of their own
         if p.requires_grad
     ]
     if not named:
@@ -91,6 +92,10 @@ def _raise_disconnected(model: BayesianModel, output: Any) -> None:
     )
     dead = sorted({key for (key, _), g in zip(named, grads, strict=True) if g is None})
     _raise_keys(dead, "runs, but the output does not depend on it")
+
+
+def _learnt(posterior: Posterior) -> list[Tensor]:
+    return [p for p in posterior.parameters() if p.requires_grad]
 
 
 def _raise_bypassed(model: BayesianModel, sites: list[tuple[Host, str]], where: str) -> None:

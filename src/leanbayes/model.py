@@ -129,7 +129,8 @@ class BayesianModel(nn.Module):
     def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:
         """The method's training plan for so many rows, `samples` repetitions included."""
         if self.sequence_first:
-            return MEAN if not self.method.is_random else Plan(groups=samples)
+            fixed = not self.method.is_random or self.method.trains_as_point
+            return MEAN if fixed else Plan(groups=samples)
         return self.method.training_plan(rows, samples, step)
 
     @contextmanager

@@ -82,7 +82,9 @@ def convolution(
             y = plus_scaled(convolve(x, mean, 1), noise, after, 1)
         case Selected(values, index):
             y = by_component(x, index, len(values), lambda rows, k: convolve(rows, values[k], 1))
-        case LowRank(component=index):
+        case LowRank(base, _, right, index):
+            if right.shape[2] == base.shape[1] != base[0].numel():
+                return added(_low_rank_convolution(x, weight, convolve, transposed), bias, 1)
             y = by_component(
                 x, index, len(weight.left), lambda rows, k: convolve(rows, candidate(weight, k), 1)
             )
@@ -106,6 +108,59 @@ def _low_rank_linear(x: Tensor, base: Tensor, left: Tensor, right: Tensor) -> Te
     y = F.linear(rows * right.to(x.dtype)[:, None], base)  # [D, rows, r, O]
     y = (y * left.to(y.dtype).transpose(1, 2)[:, None]).sum(2)
     return rejoined(y, (*x.shape[:-1], base.shape[0]))
+
+
+def _low_rank_convolution(x: Tensor, form: LowRank, convolve: Convolve, transposed: bool) -> Tensor:
+    """Factors by channel commute with the kernel's positions: scale, convolve, scale, sum ranks."""
+    left, right = form.left[form.component].unbind(2), form.right[form.component].unbind(1)
+    parts = []
+    for rows, columns in zip(left, right, strict=True):  # of one rank each, [D, channels]
+        before, after = (rows, columns) if transposed else (columns, rows)
+        y = convolve(scaled(x, _tiled(before, x.shape[1]), 1), form.base, 1)
+        parts.append(scaled(y, _tiled(after, y.shape[1]), 1))
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+
+
+def _tiled(factor: Tensor, channels: int) -> Tensor:
+    """Factors of the channels of one group, for all groups."""
+    return factor.repeat(1, channels // factor.shape[1])
+
+
+def with_factors(
+    x: Tensor,
+    weight: Form,
+    before: Tensor | None,
+    after: Tensor | None,
+    *,
+    first: bool,
+    groups: int,
+) -> tuple[Form, Tensor | None, Tensor | None]:
+    """Multiply channel factors of a single draw into the weight, where it is smaller than x.
+
+    Gives the weight and the factors that are left to be applied to rows. `first`: input channels
+    are dim 0 of the weight (transposed convolutions).
+    """
+    if not isinstance(weight, Shared) or torch.compiler.is_compiling():
+        return weight, before, after
+    value = weight.value
+    if value.numel() > x.numel():
+        return weight, before, after
+    if before is not None and before.shape[0] == 1 and before.dim() == 2:
+        value, before = channel_scaled(value, before[0], first=first, groups=groups), None
+    if after is not None and after.shape[0] == 1 and after.dim() == 2:
+        value, after = channel_scaled(value, after[0], first=not first, groups=groups), None
+    return Shared(value), before, after
+
+
+def channel_scaled(weight: Tensor, factor: Tensor, *, first: bool, groups: int = 1) -> Tensor:
+    """Scale a weight along dim 0, or along dim 1, whose channels count from their group's start."""
+    factor = factor.to(weight.dtype)
+    if first:
+        return weight * factor.reshape(-1, *(1,) * (weight.dim() - 1))
+    inner = factor.reshape(groups, 1, -1, *(1,) * (weight.dim() - 2))
+    if groups == 1:
+        return weight * inner[0]
+    return (weight.reshape(groups, -1, *weight.shape[1:]) * inner).reshape(weight.shape)
 
 
 def by_component(

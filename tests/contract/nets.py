@@ -141,8 +141,8 @@ class EmbeddedLSTM(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(7, 5)
-        self.lstm = nn.LSTM(5, 4, batch_first=True)
-        self.head = nn.Linear(4, CLASSES)
+        self.lstm = nn.LSTM(5, 12, batch_first=True)
+        self.head = nn.Linear(12, CLASSES)
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.head(self.lstm(self.embed(ids))[0].mean(1))

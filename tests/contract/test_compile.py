@@ -1,6 +1,7 @@
 """`torch.compile(fullgraph=True)`: one graph, the eager numbers, no recompilation for new noise."""
 
 import copy
+import dataclasses
 import pickle
 
 import pytest
@@ -124,6 +125,8 @@ class Deep(nn.Module):
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_equal_blocks_share_their_graphs(method):
     net, inputs = Deep(), torch.randn(ROWS, 5)
+    if isinstance(method, lb.Partial):  # masks of a part make blocks unequal
+        method = dataclasses.replace(method, rate=1.0)
     model = lb.bayesianize(net, method, example=inputs)
     counter = CompileCounterWithBackend("eager")
     for block in net.blocks:

@@ -166,5 +166,6 @@ def test_the_liveness_check_leaves_no_trace(method, net_name):
     assert torch.equal(torch.get_rng_state(), state)
     originals = [m for name, m in net.named_modules() if "slots" not in name]
     assert [m.training for m in originals] == modes
-    assert all(torch.equal(v, buffers[k]) for k, v in net.named_buffers())
+    now = dict(net.named_buffers())
+    assert all(torch.equal(now[name], value) for name, value in buffers.items())
     assert all(p.grad is None for p in model.parameters())

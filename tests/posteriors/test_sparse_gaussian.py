@@ -1,4 +1,4 @@
-"""The sparse Gaussian: a dense masked Gaussian in law, gradient and KL, at the price of k numbers."""
+"""The sparse Gaussian: law, gradients and KL of a dense masked one, at the price of k numbers."""
 
 import math
 

@@ -37,21 +37,22 @@ class ConvolutionHost(Host, _ConvNd):
         weight = self.form("weight", self.ask("weight"))
         assert weight is not None
         rows = self.rows_of(input)
-        x = ops.scaled(rows, self.factor("in_scale", rows), 1)
+        before, after = self.factor("in_scale", rows), self.factor("out_scale", rows)
+        weight, before, after = ops.with_factors(
+            rows, weight, before, after, first=self.transposed, groups=self.groups
+        )
+        x = ops.scaled(rows, before, 1)
         y = ops.convolution(x, weight, None, convolve, self.transposed)
-        y = ops.scaled(y, self.factor("out_scale", y), 1)
+        y = ops.scaled(y, after, 1)
         y = ops.added(y, self.form("bias"), 1)
         y = ops.scaled(y, self.factor("out_mask", y), 1)
         return y if rows is input else y[0]
 
     def absorb(self, slot: str, factor: Tensor) -> None:
         """Scale the kernel by channel; channels of dim 1 count from the start of their group."""
-        if (slot == "in_scale") == self.transposed:
-            self.weight.mul_(factor.reshape(-1, *(1,) * (self.weight.dim() - 1)))
-        else:
-            grouped = self.weight.unflatten(0, (self.groups, -1))  # type: ignore[no-untyped-call]
-            inner = factor.reshape(self.groups, 1, -1, *(1,) * (self.weight.dim() - 2))
-            self.weight.copy_((grouped * inner).flatten(0, 1))
+        first = (slot == "in_scale") == self.transposed
+        scaled = ops.channel_scaled(self.weight, factor, first=first, groups=self.groups)
+        self.weight.copy_(scaled)
 
     def rows_of(self, input: Tensor) -> Tensor:
         """The input with a batch; without one it can take a single draw only."""

@@ -27,9 +27,9 @@ class BayesianHFConv1D(Host):
 
     def ask(self, slot: str) -> Ask:
         """Flipout signs for the weight, in the order of its dimensions."""
-        return (
-            Ask(signs=(self.weight.shape[0], self.weight.shape[1])) if slot == "weight" else PLAIN
-        )
+        if slot != "weight":
+            return PLAIN
+        return Ask(signs=(self.weight.shape[0], self.weight.shape[1]))
 
     def form(self, slot: str, ask: Ask = PLAIN) -> Form | None:
         """The tensor of a slot as the pass under way uses it, the weight as [O, I]."""
@@ -44,7 +44,7 @@ class BayesianHFConv1D(Host):
     @classmethod
     def widths(cls, layer: nn.Module) -> tuple[int, int]:
         """Features in and out."""
-        inputs, outputs = layer.weight.shape  # type: ignore[union-attr,misc]
+        inputs, outputs = layer.weight.shape  # type: ignore[misc]
         return inputs, outputs
 
     def absorb(self, slot: str, factor: Tensor) -> None:

@@ -29,13 +29,15 @@ class BayesianLinear(Host, nn.Linear):
         local = input.dim() == 2 and input.shape[0] == draws
         weight = self.form("weight", self.ask("weight")._replace(local=local))
         assert weight is not None
-        x = ops.scaled(input, self.factor("in_scale", input), -1)
-        if "out_scale" in self.slots:
-            y = ops.linear(x, weight, None)
-            y = ops.scaled(y, self.factor("out_scale", y), -1)
-            y = ops.added(y, self.form("bias"), -1)
-        else:
+        before, after = self.factor("in_scale", input), self.factor("out_scale", input)
+        weight, before, after = ops.with_factors(
+            input, weight, before, after, first=False, groups=1
+        )
+        x = ops.scaled(input, before, -1)
+        if after is None:
             y = ops.linear(x, weight, self.bias_form(weight))
+        else:
+            y = ops.added(ops.scaled(ops.linear(x, weight, None), after, -1), self.form("bias"), -1)
         return ops.scaled(y, self.factor("out_mask", y), -1)
 
     @classmethod
@@ -46,7 +48,7 @@ class BayesianLinear(Host, nn.Linear):
 
     def absorb(self, slot: str, factor: Tensor) -> None:
         """Scale columns by an input factor, rows by an output factor."""
-        self.weight.mul_(factor if slot == "in_scale" else factor[:, None])
+        self.weight.copy_(ops.channel_scaled(self.weight, factor, first=slot == "out_scale"))
 
     def bias_form(self, weight: Form) -> Form | None:
         """The bias, integrated out together with the weight where that is."""

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leanbayes import ops
+from leanbayes.errors import PlanError
 from leanbayes.forms import Form, Shared
 from leanbayes.layers.base import Host
 from leanbayes.layers.statistics import Statistics, normalised, normalised_by_batch
@@ -48,7 +49,7 @@ class _BatchNormHost(Host, _BatchNorm):
         if scope.plan.mean:  # no member's batch
             return F.batch_norm(x, None, None, None, None, True, 0.0, self.eps)
         tracks = self.training and self.track_running_stats
-        return normalised_by_batch(x, self if tracks else None, statistics, scope, self.eps)
+        return normalised_by_batch(x, self, statistics, scope, tracks)
 
     def base(self, slot: str) -> Tensor:
         """The tensor that a slot stands for; `statistics` for running mean and variance, [2, C]."""
@@ -126,6 +127,14 @@ class BayesianSyncBatchNorm(_BatchNormHost, nn.SyncBatchNorm):
             x, weight, bias, self.running_mean, self.running_var, self.eps, factor, group, world
         )
         return y
+
+    def _by_rows_of_members(self, x: Tensor) -> Tensor:
+        if self._synchronises():
+            raise PlanError(
+                "SyncBatchNorm keeps no statistics by member across processes: train the members "
+                "with BatchNorm, or in processes of their own"
+            )
+        return super()._by_rows_of_members(x)
 
     def _synchronises(self) -> bool:
         distributed = torch.distributed

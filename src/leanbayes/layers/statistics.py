@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leanbayes import ops
+from leanbayes.errors import PlanError
 from leanbayes.forms import Form, PerDraw, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Drawn, Scope
@@ -49,7 +50,7 @@ class Statistics(Posterior):
     def values(self, base: Tensor) -> Tensor:
         """Mean and variance of all members, [K, 2, C]."""
         if self.running_mean is None or self.running_var is None:
-            return base[None]
+            return base.expand(self.members, *base.shape)
         return torch.cat([base[None], torch.stack([self.running_mean, self.running_var], 1)])
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:
@@ -74,6 +75,19 @@ class Statistics(Posterior):
         """Zero."""
         return base.new_zeros(())
 
+    def of_member(
+        self, layer: _BatchNorm, k: int, tracks: bool
+    ) -> tuple[Tensor | None, Tensor | None, float]:
+        """Running mean and variance of a member, to be moved, and the weight of the next batch."""
+        if not tracks:
+            return None, None, 0.0
+        own = (layer.running_mean, layer.running_var, layer.num_batches_tracked)
+        further = (self.running_mean, self.running_var, self.num_batches_tracked)
+        mean, variance, batches = (_member(a, b, k) for a, b in zip(own, further, strict=True))
+        batches.add_(1)
+        factor = 1.0 / float(batches) if layer.momentum is None else layer.momentum
+        return mean, variance, factor
+
     def track(self, layer: _BatchNorm, mean: Tensor, variance: Tensor, count: Tensor) -> None:
         """Move the running statistics of the members that had `count` > 0 values a channel.
 
@@ -85,13 +99,19 @@ class Statistics(Posterior):
         batch = (mean, variance * (count / (count - 1).clamp_min(1))[:, None])
         seen = count > 0
         batches = _joined(own[2], further[2]) + seen
-        momentum = 1.0 / batches.clamp_min(1) if layer.momentum is None else layer.momentum
-        weight = torch.as_tensor(momentum, device=mean.device) * seen
+        average = 1.0 / batches.clamp_min(1).to(mean.dtype)
+        weight = (average if layer.momentum is None else layer.momentum) * seen.to(mean.dtype)
         for old, others, new in zip(own[:2], further[:2], batch, strict=True):
             values = _joined(old, others)
             moved = values + weight.to(values.dtype)[:, None] * (new.to(values.dtype) - values)
             _store(moved, old, others)
         _store(batches, own[2], further[2])
+
+
+def _member(own: Tensor | None, further: Tensor | None, k: int) -> Tensor:
+    found = own if k == 0 or further is None else further[k - 1]
+    assert found is not None
+    return found
 
 
 def _joined(own: Tensor | None, further: Tensor | None) -> Tensor:
@@ -119,29 +139,53 @@ def normalised(x: Tensor, form: Form | None, eps: float) -> Tensor:
 
 
 def normalised_by_batch(
-    x: Tensor, layer: _BatchNorm | None, statistics: Statistics, scope: Scope, eps: float
+    x: Tensor, layer: _BatchNorm, statistics: Statistics, scope: Scope, tracks: bool
 ) -> Tensor:
-    """Normalise the rows of every member by their own mean and variance, and track these.
-
-    Sums by member are products with indicators [D, K], so that no shape depends on the members of
-    the rows, which a compiled graph could not follow. `layer` holds the statistics of member 0;
-    None tracks none.
-    """
+    """Normalise the rows of every member by their own mean and variance, and track these."""
     draws = scope.draws("row")
     index = statistics.index(scope.component("row"), draws, x.device)
-    rows = ops.blocks(ops.at_least_float32(x), draws)  # [D, R, C, ...]
+    if not torch.compiler.is_compiling():
+        used = torch.unique(index).tolist()
+        if len(used) == 1:  # the stock kernel, on the tensors of this member
+            mean, variance, factor = statistics.of_member(layer, used[0], tracks)
+            return F.batch_norm(x, mean, variance, None, None, True, factor, layer.eps)
+    # Squares of small differences have too few digits in half precision, so autocast stops here.
+    with torch.autocast(x.device.type, enabled=False):
+        rows = ops.blocks(ops.at_least_float32(x), draws)  # [D, R, C, ...]
+        indicator = F.one_hot(index, statistics.members).to(rows.dtype)
+        y, *moments = _by_indicator(rows, index, indicator, layer.eps)
+    if scope.trace is None:  # an example may be smaller than a batch
+        _check_count(moments[2])
+    if tracks:
+        with torch.no_grad():
+            statistics.track(layer, *moments)
+    return ops.rejoined(y.to(x.dtype), x.shape)
+
+
+def _by_indicator(
+    rows: Tensor, index: Tensor, indicator: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Normalised rows; mean and variance [K, C] and the values a channel [K] of every member.
+
+    Sums by member are products with indicators [D, K], so that no shape depends on the members of
+    the rows, which a compiled graph could not follow.
+    """
     inner = [1, *range(3, rows.dim())]
-    indicator = F.one_hot(index, statistics.members).to(rows.dtype)
     count = indicator.sum(0) * (rows[0].numel() // rows.shape[2])
     size = count.clamp_min(1)[:, None]
     mean = indicator.T @ rows.sum(inner) / size
     centred = rows - _spread(mean[index], rows)
     variance = indicator.T @ centred.square().sum(inner) / size
-    if layer is not None:
-        with torch.no_grad():
-            statistics.track(layer, mean, variance, count)
     y = centred * _spread((variance + eps).rsqrt()[index], rows)
-    return ops.rejoined(y.to(x.dtype), x.shape)
+    return y, mean, variance, count
+
+
+def _check_count(count: Tensor) -> None:
+    if not torch.compiler.is_compiling() and bool((count == 1).any()):
+        raise PlanError(
+            "BatchNorm cannot train on a single value a channel: a member of the ensemble got one "
+            "row. Use batches of at least two rows a member, or DeepEnsemble(assign='turns')"
+        )
 
 
 def _spread(values: Tensor, rows: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from leanbayes.methods.base import Method as Method
 from leanbayes.methods.base import methods as methods
 from leanbayes.methods.batch_ensemble import BatchEnsemble as BatchEnsemble
 from leanbayes.methods.compose import Compose as Compose
+from leanbayes.methods.deep_ensemble import DeepEnsemble as DeepEnsemble
 from leanbayes.methods.drop_connect import DropConnect as DropConnect
 from leanbayes.methods.implicit import Implicit as Implicit
 from leanbayes.methods.laplace import Laplace as Laplace

@@ -31,6 +31,7 @@ class Method(ABC):
         cost: Price in parameters and passes, in words.
         advice: When to use it.
         kl_kind: What `model.kl()` is.
+        keeps_network: Untrained, it predicts as the network did; False for fresh members.
         looks_at_data: It chooses what to convert by data or scores.
         trains_as_point: It trains as the point estimate and is fitted afterwards.
     """
@@ -40,6 +41,7 @@ class Method(ABC):
     cost: ClassVar[str] = ""
     advice: ClassVar[str] = ""
     kl_kind: ClassVar[KLKind] = "none"
+    keeps_network: ClassVar[bool] = True
     looks_at_data: ClassVar[bool] = False
     trains_as_point: ClassVar[bool] = False
 

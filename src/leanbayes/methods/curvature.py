@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,18 +18,21 @@ from torch import Tensor, nn
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, tensor_of, widened
 from leanbayes.plan import MEAN, call
-from leanbayes.posteriors.fixed_gaussian import FixedGaussian
-from leanbayes.posteriors.kronecker import Eigenbases
+from leanbayes.posteriors.fixed_gaussian import FixedGaussian, Measured
+from leanbayes.posteriors.kronecker import Eigenbases, KroneckerGaussian
 
 
 class Curvature(ABC):
     """Eigenvalues of H (for a diagonal: its entries) and where the scales go."""
 
+    kind: ClassVar[type[Measured]]
     eigenvalues: list[Tensor]
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.bases = [base for _, _, _, base in model.posteriors()]
+        # To the letter: subclasses belong to other methods of a composed model.
+        self.sites = [site for site in model.posteriors() if type(site[2]) is self.kind]
+        self.bases = [base for _, _, _, base in self.sites]
 
     @abstractmethod
     def add(self, inputs: Any, target: Tensor, likelihood: Likelihood) -> Tensor:
@@ -59,10 +62,12 @@ class Diagonal(Curvature):
         seed: Of the signs; None takes them from the global generator.
     """
 
+    kind: ClassVar[type[Measured]] = FixedGaussian
+
     def __init__(self, model: Any, probes: int | None, seed: int | None) -> None:
         super().__init__(model)
         self.probes = probes
-        self.posteriors: list[FixedGaussian] = [q for _, _, q, _ in model.posteriors()]
+        self.posteriors: list[FixedGaussian] = [q for _, _, q, _ in self.sites]
         self.eigenvalues = []
         self.generator = None
         if seed is not None:
@@ -92,9 +97,11 @@ class Diagonal(Curvature):
 class Kronecker(Curvature):
     """The two factors of the last layer."""
 
+    kind: ClassVar[type[Measured]] = KroneckerGaussian
+
     def __init__(self, model: Any) -> None:
         super().__init__(model)
-        self.host, _, posterior, _ = next(iter(model.posteriors()))
+        self.host, _, posterior, _ = self.sites[0]
         self.factors: Eigenbases = posterior.bases
         self.input_sum: Tensor | float = 0.0  # A
         self.hessian_sum: Tensor | float = 0.0  # count * G

@@ -37,11 +37,14 @@ class Laplace(PostHoc, name="laplace"):
     of the outputs. The sum with the prior is drawn from exactly, in the eigenbases of G and A; for
     a Gaussian likelihood the product is exact as well. Train with weight decay, then
 
+        model = lb.bayesianize(net, lb.Laplace(structure="kronecker"), example=x)
         lb.fit_posterior(model, loader, lb.Categorical(), prior="fit")
 
-    Options: see `Measurement`. Draws go through the network itself, not through its linearisation:
-    the diagonal over all layers of a deep network is then too wide with a wide prior (Immer et al.
-    2021); give the prior that the weight decay stands for, or use the last layer.
+    Options: see `Measurement`. Draws go through the network itself, not through its linearisation
+    (Immer et al. 2021), and the diagonal ignores how weights make up for each other: over all
+    layers of a deep network it is too wide unless the prior is narrow, and the evidence does not
+    tell (a small convolutional net falls from 83 % to 51 % with `prior="fit"`, to 81 % with a
+    better likelihood at `prior_std=0.05`). The last layer with Kronecker factors has no such trap.
 
     MacKay 1992; Ritter et al. 2018; Daxberger et al. 2021. Own code, for laplace-torch
     requires torchvision, which the core must not import.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -11,7 +12,7 @@ from leanbayes.forms import Form, PerDraw, Selected, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Drawn, Granularity, Scope
-from leanbayes.posteriors.base import Posterior, member_index
+from leanbayes.posteriors.base import Editable, Posterior, gradient_of, member_index
 from leanbayes.posteriors.shards import whole
 
 IndexScope = Literal["network", "layer", "input", "element"]
@@ -35,6 +36,7 @@ class Bank(Posterior):
         granularity: One draw a `batch` (group) or a `row`.
     """
 
+    closed_form = True
     owns_base = True
     regularises_base = False
 
@@ -90,18 +92,33 @@ class Bank(Posterior):
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:
         """The picked copies, [draws, *base.shape]; copies that are not drawn get no gradient."""
-        picks, values = self.picks(noise, component), self.values(base)
-        if picks.dim() == 1 and self.index in ("network", "layer"):
-            return values[picks]
+        picks = self.picks(noise, component)
+        if self.index in ("network", "layer"):
+            if len(picks) == 1 and self._may_read(picks):
+                return self.copy(base, int(picks))[None]
+            return self.values(base)[picks]
         if self.index == "input" and base.dim() > 1:
             picks = picks.reshape(len(picks), 1, -1, *(1,) * (base.dim() - 2))
-        return values.gather(0, picks.expand(len(picks), *base.shape))
+        return self.values(base).gather(0, picks.expand(len(picks), *base.shape))
+
+    @staticmethod
+    def _may_read(picks: Tensor) -> bool:
+        """Reading an index is free on a CPU. In training all copies stay in the graph, for DDP."""
+        eager = not torch.compiler.is_compiling() and not torch.is_grad_enabled()
+        return eager and picks.device.type == "cpu"
+
+    def copy(self, base: Tensor, k: int) -> Tensor:
+        """One copy."""
+        if k == 0:
+            return base
+        if self.further is None or k > len(self.further):
+            return torch.zeros_like(base)
+        return self.further[k - 1]
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """One copy for all rows, gathered vectors, or whole weights to choose from."""
         noise, component = drawn.values, scope.component(self.granularity)
-        whole = self.index in ("network", "layer")
-        if not whole or len(noise) == 1 or base.dim() == 1:
+        if self.index not in ("network", "layer") or len(noise) == 1 or base.dim() == 1:
             values = self.draw(base, noise, component)
             return Shared(values[0]) if len(values) == 1 else PerDraw(values)
         return Selected(self.values(base), self.picks(noise, component))
@@ -121,4 +138,28 @@ class Bank(Posterior):
             return base.new_zeros(())
         terms = at_least_float32(self.values(whole(base))).square().flatten(1).sum(1)
         terms = terms / (2 * self.prior_std**2)
-        return terms if self.members else terms.mean()
+        return terms if self.members else (self._shares(terms) * terms).sum()
+
+    def _shares(self, like: Tensor) -> Tensor:
+        """The probability of every copy."""
+        if self.keep is not None:
+            return like.new_tensor([self.keep, 1 - self.keep])
+        return torch.full_like(like, 1 / self.copies)
+
+    @classmethod
+    def add_kl_grads(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
+    ) -> None:
+        """Closed form: `+ scale * p_k * theta_k / prior_std^2` for every copy k."""
+        with torch.no_grad():
+            for posterior, base in sites:
+                assert isinstance(posterior, Bank)
+                posterior._add_kl_grads(base, scale, editable)
+
+    def _add_kl_grads(self, base: Tensor, scale: float, editable: Editable) -> None:
+        if self.prior_std is None:
+            return
+        share = 1 / self.copies if self.keep is None else self.keep
+        for copies in (base, self.further):
+            if copies is not None and editable(copies):
+                gradient_of(copies).add_(copies, alpha=scale * share / self.prior_std**2)

@@ -42,7 +42,7 @@ class Posterior(nn.Module, ABC):
     copies: int = 0
     owns_base: bool = False
     composed: int = 0
-    closed_form: ClassVar[bool] = False
+    closed_form: bool = False
     by_input: ClassVar[bool] = False
 
     @abstractmethod

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes.noise import NoiseSource
 from leanbayes.ops import at_least_float32
-from leanbayes.posteriors.base import Posterior, member_index
+from leanbayes.posteriors.base import Editable, Posterior, gradient_of, member_index
 from leanbayes.posteriors.kl import cauchy_kl, normal_kl, pairwise_terms
 from leanbayes.posteriors.scale import inverse_softplus, softplus
-from leanbayes.posteriors.shards import whole
+from leanbayes.posteriors.shards import local_part, whole
 
 Law = Literal["normal", "cauchy"]
 KLRule = Literal["mean", "sum", "averaged_draw", "pairwise"]
@@ -54,6 +56,7 @@ class FactorBank(Posterior):
         super().__init__()
         self.members, self.law, self.prior_std = members, law, prior_std
         self.clip, self.kl_rule, self.tied_sign = clip, kl_rule, tied_sign
+        self.closed_form = kl_rule in ("mean", "sum")
         shape = (members, size)
         self.location = nn.Parameter(1 + init_spread * like.new_empty(shape).normal_())
         self.rho = nn.Parameter(like.new_full(shape, inverse_softplus(init_std)))
@@ -70,7 +73,9 @@ class FactorBank(Posterior):
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """`mean_k + scale_k * noise`, k the component of each draw."""
         k = member_index(component, len(noise), self.members, noise.device)
-        value = torch.addcmul(self.location[k], softplus(self.rho)[k], noise)
+        # index_select: its backward pass adds rows, where that of indexing sorts them.
+        mean, scale = self.location.index_select(0, k), softplus(self.rho).index_select(0, k)
+        value = torch.addcmul(mean, scale, noise)
         return value if self.clip is None else value.clamp(-self.clip, self.clip)
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
@@ -93,3 +98,53 @@ class FactorBank(Posterior):
         average = mean.mean(0)
         spread = scale.square().sum(0).sqrt() / self.members
         return normal_kl(average, spread, torch.ones_like(average), self.prior_std).sum()
+
+    @classmethod
+    def add_kl_grads(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
+    ) -> None:
+        """Closed form, entry by entry, for all banks of one kind at once: they are short vectors.
+
+        Normal: `d mean = (mean - 1) / s^2`, `d sigma = sigma / s^2 - 1 / sigma`. Cauchy with
+        `D = (g + s)^2 + (mean - 1)^2`: `d mean = 2 (mean - 1) / D`, `d g = 2 (g + s) / D - 1 / g`.
+        Under `mean` the terms of the K members count 1/K.
+        """
+        alike: dict[tuple[Any, ...], list[FactorBank]] = defaultdict(list)
+        for posterior, _ in sites:
+            assert isinstance(posterior, FactorBank)
+            share = 1 / posterior.members if posterior.kl_rule == "mean" else 1.0
+            kind = (posterior.law, posterior.prior_std, posterior.tied_sign, scale * share)
+            alike[kind].append(posterior)
+        with torch.no_grad():
+            for (law, prior_std, tied, weight), banks in alike.items():
+                mean, rho = _joined([q.location for q in banks]), _joined([q.rho for q in banks])
+                gap = mean - (mean.sign() if tied else 1)
+                d_mean, d_scale = _slopes(law, gap, softplus(rho), prior_std)
+                d_rho = d_scale * torch.sigmoid(rho)
+                _add([q.location for q in banks], d_mean, weight, editable)
+                _add([q.rho for q in banks], d_rho, weight, editable)
+
+
+def _slopes(law: Law, gap: Tensor, scale: Tensor, prior: float) -> tuple[Tensor, Tensor]:
+    """Derivatives of the KL by location and by scale."""
+    if law == "normal":
+        return gap / prior**2, scale / prior**2 - 1 / scale
+    distance = (scale + prior).square() + gap.square()
+    return 2 * gap / distance, 2 * (scale + prior) / distance - 1 / scale
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([at_least_float32(local_part(t)).flatten() for t in tensors])
+
+
+def _add(targets: Sequence[Tensor], grad: Tensor, weight: float, editable: Editable) -> None:
+    """Add the pieces of a joined gradient to the gradients of the targets."""
+    parts = torch.split(grad, [local_part(t).numel() for t in targets])
+    pairs = [
+        (local_part(gradient_of(t)), part)
+        for t, part in zip(targets, parts, strict=True)
+        if editable(t)
+    ]
+    if pairs:
+        grads = [g for g, _ in pairs]
+        torch._foreach_add_(grads, [p.reshape(g.shape).to(g.dtype) for g, p in pairs], alpha=weight)

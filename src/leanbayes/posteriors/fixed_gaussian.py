@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ class Measured(Posterior):
 
     granularity: Granularity = "batch"
     regularises_base = False
-    closed_form: ClassVar[bool] = True
+    closed_form = True
 
     def kl(self, base: Tensor) -> Tensor:
         """Zero: the prior is weight decay."""

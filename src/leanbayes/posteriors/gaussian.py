@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,7 @@ class Gaussian(MeanFieldPosterior):
         fixed_row: A row without noise and without KL (the padding row of an embedding).
     """
 
-    closed_form: ClassVar[bool] = True
+    closed_form = True
 
     def __init__(
         self,

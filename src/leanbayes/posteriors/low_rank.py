@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +36,7 @@ class LowRankScale(Posterior):
         prior_std: Scale of the prior in the cross-entropy.
     """
 
-    closed_form: ClassVar[bool] = True
+    closed_form = True
 
     def __init__(
         self,

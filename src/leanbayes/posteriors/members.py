@@ -56,7 +56,7 @@ class Members(Posterior):
         if torch.compiler.is_compiling():
             values = torch.stack([base, *self.further])
         else:
-            used, index = index.unique(return_inverse=True)
+            used, index = torch.unique(index, return_inverse=True)
             chosen = [self.member(base, k) for k in used.tolist()]
             if len(chosen) == 1:
                 return Shared(self._proved(chosen[0], scope))
@@ -75,7 +75,8 @@ class Members(Posterior):
         """A member, or the average of all; exact where all are the base."""
         if member is not None:
             return self.member(base, member)
-        return base + sum(other - base for other in self.further) / self.members
+        others = torch.stack([base, *self.further]) - base
+        return base + others.mean(0)
 
     def kl(self, base: Tensor) -> Tensor:
         """Zero: the prior is weight decay."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from leanbayes.noise import NoiseSource
-from leanbayes.posteriors.base import Posterior, member_index
+from leanbayes.posteriors.base import Editable, Posterior, member_index
 
 
 class PointFactors(Posterior):
@@ -18,6 +20,7 @@ class PointFactors(Posterior):
         init_std: Standard deviation of the factors around 1 at the start.
     """
 
+    closed_form = True
     regularises_base = False
 
     def __init__(self, like: Tensor, size: int, *, members: int, init_std: float = 0.05) -> None:
@@ -40,3 +43,9 @@ class PointFactors(Posterior):
     def kl(self, base: Tensor) -> Tensor:
         """Zero: the prior is weight decay."""
         return base.new_zeros(())
+
+    @classmethod
+    def add_kl_grads(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
+    ) -> None:
+        """Nothing to add."""

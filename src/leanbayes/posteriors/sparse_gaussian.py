@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +41,7 @@ class SparseGaussian(MeanFieldPosterior):
         reduction: `sum`, or the mean over the random entries of the tensor.
     """
 
-    closed_form: ClassVar[bool] = True
+    closed_form = True
 
     entries: Tensor
 
