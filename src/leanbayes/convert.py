@@ -21,10 +21,10 @@ from leanbayes.plan import Scope, call
 from leanbayes.posteriors.base import Posterior
 from leanbayes.report import ConversionReport, Converted, Skipped
 from leanbayes.select import Site
+from leanbayes.settle import settle
 from leanbayes.surgery import (
     Survey,
     convert,
-    hosts,
     mark_ends,
     order_of_calls,
     posteriors,
@@ -133,9 +133,7 @@ def collapse(model: nn.Module, member: int | None = None) -> nn.Module:
             f"member {member} does not exist: the method {source.method.name} has {members} members"
         )
     net = copy.deepcopy(source.net)
-    with torch.no_grad():
-        for _, host in hosts(net):
-            host.settle(member)
+    settle(net, member)
     revert(net, source.flags)
     return net
 

@@ -153,6 +153,17 @@ class BayesianModel(nn.Module):
             self.scope.plan = MEAN
 
     @contextmanager
+    def under(self, plan: Plan) -> Iterator[None]:
+        """Within it layers that are called one by one follow another plan for the same rows."""
+        scope = self.scope
+        before = scope.plan, scope.ahead
+        scope.plan, scope.ahead = plan, {}
+        try:
+            yield
+        finally:
+            scope.plan, scope.ahead = before
+
+    @contextmanager
     def drawing_ahead(self) -> Iterator[None]:
         """Within it a pass of one keyed sample draws all of its tensors on entry.
 

@@ -6,11 +6,13 @@ groups survive everything that splits rows further (windows, patches), which a r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from leanbayes.errors import PlanError
@@ -61,6 +63,8 @@ class Plan:
                 f"({self.groups}) or one a row ({rows})"
             )
 
+
+Run = Callable[[Plan, int], Any]  # (plan, samples in it) -> outputs of the folded rows
 
 MEAN = Plan(mean=True)
 FRESH = FreshNoise()
@@ -145,6 +149,11 @@ class Scope:
 
 def count_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Size of dim 0 of the first tensor among the inputs."""
+    if any(isinstance(arg, PackedSequence) for arg in (*args, *kwargs.values())):
+        raise PlanError(
+            "a PackedSequence keeps no rows in dim 0: give padded rows and their lengths to the "
+            "network, and pack in its forward"
+        )
     if args and isinstance(args[0], Tensor) and args[0].dim() > 0:
         return args[0].shape[0]
     for leaf in pytree.tree_leaves((args, kwargs)):

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from leanbayes.budget import bytes_per_row, first_rows, slices
+from leanbayes.enumeration import enumerated, heads_of
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, Statistics, tensor_of
 from leanbayes.model import BayesianModel, is_sharded, reshard, unwrap
 from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource
-from leanbayes.plan import MEAN, Plan, call, count_rows, fold, unfold
+from leanbayes.plan import MEAN, Plan, Run, call, count_rows, fold, unfold
 from leanbayes.prediction import Prediction
-from leanbayes.prefix import Run, check_same, sequential_run, trunk_run
+from leanbayes.prefix import check_same, sequential_run, trunk_run
 
 
 def predict(  # noqa: PLR0913
@@ -120,9 +121,16 @@ class Sampler:
     @cached_property
     def compiled(self) -> bool:
         """True where samples run in a graph; masks of activations need to see them first."""
-        return is_compiled(self.model) and not any(
-            q.by_input for _, _, q, _ in self.inner.posteriors()
+        return (
+            is_compiled(self.model)
+            and self.heads == 1
+            and not any(q.by_input for _, _, q, _ in self.inner.posteriors())
         )
+
+    @cached_property
+    def heads(self) -> int:
+        """Copies of the output layer that every sample averages; 1 where they are drawn."""
+        return heads_of(self.inner)
 
     def drawing(self) -> AbstractContextManager[None]:
         """Draw whole networks at once, where neither a graph nor shards stand in the way."""
@@ -155,7 +163,7 @@ class Sampler:
         kept: list[Tensor] = []
         for ids in self._chunks(limits):
             plan = self.inner.method.prediction_plan(ids, self._noise(ids))
-            output = unfold(tensor_of(run(plan, len(ids))), len(ids))
+            output = unfold(tensor_of(run(plan, len(ids))), len(ids) * self.heads)
             add_weighted(sums, self.likelihood.statistics(output), self._weights_of(ids))
             if limits.keep_samples:
                 kept.append(self.likelihood.samples(output))
@@ -163,7 +171,7 @@ class Sampler:
 
     def _prediction(self, sums: Statistics, kept: list[Tensor]) -> Prediction:
         device = next(iter(sums.values())).device
-        weights = self.weights.to(device)
+        weights = self._by_head(self.weights).to(device)
         samples = torch.cat(kept) if kept else None
         if samples is not None and len(samples) < len(weights):
             samples = samples.expand(len(weights), *samples.shape[1:])
@@ -172,7 +180,11 @@ class Sampler:
     def _weights_of(self, ids: range) -> Tensor:
         if not self.inner.method.is_random:  # one pass stands for all
             return torch.ones(1, dtype=self.weights.dtype)
-        return self.weights[ids.start : ids.stop]
+        return self._by_head(self.weights[ids.start : ids.stop])
+
+    def _by_head(self, weights: Tensor) -> Tensor:
+        """Every sample stands for its heads in equal parts."""
+        return weights.repeat_interleave(self.heads) / self.heads
 
     def _chunks(self, limits: Limits) -> Iterator[range]:
         if not self.inner.method.is_random:
@@ -202,6 +214,10 @@ class Sampler:
         )
 
     def _run(self, batch: Any, limits: Limits) -> Run:
+        run = self._whole_run(batch, limits)
+        return run if self.heads == 1 else enumerated(self.inner, run, self.heads)
+
+    def _whole_run(self, batch: Any, limits: Limits) -> Run:
         def full(plan: Plan, samples: int) -> Any:
             # The wrapper only matters when it is compiled; DDP has nothing to do here.
             target = self.model if self.compiled else self.inner

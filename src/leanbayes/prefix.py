@@ -6,7 +6,7 @@ names. Expanding rows inside a foreign forward would break residual connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,9 +16,7 @@ from torch import Tensor, nn
 from leanbayes.errors import ConfigError
 from leanbayes.layers.base import Host
 from leanbayes.model import BayesianModel
-from leanbayes.plan import MEAN, Plan, call, count_rows, fold
-
-Run = Callable[[Plan, int], Any]  # (plan, samples in it) -> outputs of the folded rows
+from leanbayes.plan import MEAN, Plan, Run, call, count_rows, fold
 
 
 def sequential_run(model: BayesianModel, inputs: Any) -> Run | None:

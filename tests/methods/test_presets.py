@@ -115,6 +115,28 @@ def test_the_papers_kl_of_rank_one_is_k_times_the_bound():
     assert torch.allclose(other.kl(), 4 * one.kl(), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        cls(members=3, kl=rule)
+        for cls in (lb.SharedEnsemble, lb.Implicit, lb.RankOne)
+        for rule in cls.rules
+    ],
+    ids=lambda method: f"{method.name}-{method.kl}",
+)
+def test_every_rule_of_the_kl_is_edited_as_it_is_differentiated(method):
+    net = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)).to(F64)
+    model = lb.bayesianize(net, method)
+    parameters = list(model.parameters())
+    expected = torch.autograd.grad(model.kl() / 10, parameters, materialize_grads=True)
+    optimizer = torch.optim.SGD(lb.param_groups(model, lr=0.0))
+    lb.attach_kl(optimizer, model, num_data=10)
+    optimizer.step()
+    for parameter, grad in zip(parameters, expected, strict=True):
+        edit = torch.zeros_like(grad) if parameter.grad is None else parameter.grad
+        assert torch.allclose(edit, grad, rtol=1e-10, atol=1e-14)
+
+
 @pytest.mark.parametrize("settings", [{"weight_decay": 2e-4, "num_data": 50_000}, {}])
 def test_the_decay_of_pre_training_is_a_prior(settings):
     expected = 0.1**0.5 if settings else 1.0  # sigma_0^2 = 1 / (lambda n) = 0.1 on CIFAR-10

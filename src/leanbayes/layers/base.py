@@ -60,6 +60,11 @@ class Host(nn.Module):
         """A row of the weight that never is random, or None."""
         return None
 
+    @classmethod
+    def input_dim(cls, layer: nn.Module) -> int:  # noqa: ARG003
+        """Which dimension of the weight counts the inputs."""
+        return 1
+
     def ask(self, slot: str) -> Ask:  # noqa: ARG002
         """What the arithmetic of this layer can do with a draw of the slot, whatever the input."""
         return PLAIN
@@ -126,15 +131,7 @@ class Host(nn.Module):
         return posterior
 
     def settle(self, member: int | None) -> None:
-        """Write the locations (of a member) into the stock parameters, before turning back."""
-        for slot in self.slots:
-            if self.posterior(slot).by_input:  # the mean network has no masks
-                continue
-            value = self.posterior(slot).mean(self.base(slot), member)
-            if self.is_tensor(slot):
-                self.base(slot).copy_(value)
-            else:
-                self.absorb(slot, value)
+        """Write what a member has besides its slots into the stock layer, before turning back."""
 
     def absorb(self, slot: str, factor: Tensor) -> None:
         """Multiply a factor into the stock weight."""

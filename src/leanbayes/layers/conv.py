@@ -27,6 +27,12 @@ class ConvolutionHost(Host, _ConvNd):
         return Ask(signs=(self.weight.shape[0], self.weight.shape[1] * self.groups))
 
     @classmethod
+    def input_dim(cls, layer: nn.Module) -> int:
+        """Dim 0 of a transposed kernel."""
+        assert isinstance(layer, _ConvNd)
+        return 0 if layer.transposed else 1
+
+    @classmethod
     def widths(cls, layer: nn.Module) -> tuple[int, int]:
         """Channels in and out."""
         assert isinstance(layer, _ConvNd)

@@ -25,6 +25,11 @@ class BayesianHFConv1D(Host):
     bias_form: Any = BayesianLinear.bias_form
     _linear: Any = BayesianLinear.forward
 
+    @classmethod
+    def input_dim(cls, layer: nn.Module) -> int:  # noqa: ARG003
+        """The weight is [I, O]."""
+        return 0
+
     def ask(self, slot: str) -> Ask:
         """Flipout signs for the weight, in the order of its dimensions."""
         if slot != "weight":

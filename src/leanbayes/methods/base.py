@@ -31,7 +31,6 @@ class Method(ABC):
         cost: Price in parameters and passes, in words.
         advice: When to use it.
         kl_kind: What `model.kl()` is.
-        keeps_network: Untrained, it predicts as the network did; False for fresh members.
         looks_at_data: It chooses what to convert by data or scores.
         trains_as_point: It trains as the point estimate and is fitted afterwards.
     """
@@ -41,7 +40,6 @@ class Method(ABC):
     cost: ClassVar[str] = ""
     advice: ClassVar[str] = ""
     kl_kind: ClassVar[KLKind] = "none"
-    keeps_network: ClassVar[bool] = True
     looks_at_data: ClassVar[bool] = False
     trains_as_point: ClassVar[bool] = False
 
@@ -77,6 +75,11 @@ class Method(ABC):
     def default_samples(self) -> int:
         """Draws that a prediction averages unless told otherwise."""
         return 20
+
+    @property
+    def enumerates_output(self) -> bool:
+        """True where a prediction averages over all copies of the output layer exactly."""
+        return False
 
     @property
     def repeats(self) -> int:

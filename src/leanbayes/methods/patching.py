@@ -50,6 +50,8 @@ class Patching(Method, name="patching"):
         zero_copy: The last copy is 0.
         keep: With a zero copy and two members: probability of the trained copy; uniform if None.
         where: `norm`, `output`, `norm+output`, `all`, or a selector.
+        exact_output: Predictions average over all copies of the output layer exactly, on the same
+            features, instead of drawing one; needs `scope="layer"` and an output bank.
         granularity: One index a `batch` (the paper) or a `row`.
         init_std: Relative spread of the copies at the start.
         prior_std: Scale of the prior in the cross-entropy.
@@ -66,6 +68,7 @@ class Patching(Method, name="patching"):
     zero_copy: bool = False
     keep: float | None = None
     where: Literal["norm", "output", "norm+output", "all"] | Selector = "norm+output"
+    exact_output: bool = False
     granularity: Granularity = "batch"
     init_std: float = 0.05
     prior_std: float = 1.0
@@ -78,6 +81,8 @@ class Patching(Method, name="patching"):
         if self.scope not in get_args(IndexScope):
             known = ", ".join(get_args(IndexScope))
             raise ConfigError(f"scope is one of {known}; found {self.scope!r}")
+        if self.exact_output and (self.scope != "layer" or self.keep is not None):
+            raise ConfigError("exact_output needs scope='layer' with equally probable copies")
         if self.select == everything:
             object.__setattr__(self, "select", self.place)
         if self.zero_copy and self.members < 2:
@@ -102,6 +107,11 @@ class Patching(Method, name="patching"):
         """The members, where one index picks for the whole network."""
         return self.members if self.scope == "network" else 0
 
+    @property
+    def enumerates_output(self) -> bool:
+        """As set."""
+        return self.exact_output
+
     def slots(self, site: Site) -> dict[str, Posterior]:
         """A bank for every tensor of a patched layer."""
         if not self.place(site):
@@ -116,6 +126,7 @@ class Patching(Method, name="patching"):
                 jitter=self.init_std,
                 prior_std=self.prior_std,
                 granularity=self.granularity,
+                input_dim=site.host.input_dim(site.layer),
             )
             for slot, tensor in site.tensors.items()
             if not (self.scope == "input" and tensor.dim() == 1)  # biases have no input units

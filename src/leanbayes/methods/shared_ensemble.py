@@ -73,7 +73,7 @@ class SharedEnsemble(MixtureMethod, name="shared_ensemble"):
         return self.members
 
     def slots(self, site: Site) -> dict[str, Posterior]:
-        """Factors for the weights of linear, convolutional and attention layers."""
+        """Factors for the weights of linear, convolutional, attention and recurrent layers."""
         return {
             slot: LowRankScale(
                 tensor,
@@ -84,5 +84,5 @@ class SharedEnsemble(MixtureMethod, name="shared_ensemble"):
                 prior_std=resolve_prior_std(self.prior_std, self.weight_decay, self.num_data),
             )
             for slot, tensor in site.tensors.items()
-            if site.host.kind in ("linear", "conv", "attention") and tensor.dim() > 1
+            if site.host.kind in ("linear", "conv", "attention", "recurrent") and tensor.dim() > 1
         }

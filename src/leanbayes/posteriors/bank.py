@@ -34,6 +34,7 @@ class Bank(Posterior):
         jitter: Relative spread of the copies at the start.
         prior_std: Scale of the prior in the cross-entropy; None has none (weight decay is it).
         granularity: One draw a `batch` (group) or a `row`.
+        input_dim: Which dimension of the tensor counts its input units.
     """
 
     closed_form = True
@@ -51,12 +52,14 @@ class Bank(Posterior):
         jitter: float = 0.05,
         prior_std: float | None = 1.0,
         granularity: Granularity = "batch",
+        input_dim: int = 1,
     ) -> None:
         super().__init__()
         self.copies, self.index, self.zero_copy, self.keep = members, index, zero_copy, keep
         self.members = members if index == "network" else 0
         # Under an index for the whole network the plan alone says which rows take which copy.
         self.prior_std, self.granularity = prior_std, "row" if index == "network" else granularity
+        self.input_dim = input_dim
         further = members - 1 - int(zero_copy)
         self.further: nn.Parameter | None = None
         if further:
@@ -75,7 +78,10 @@ class Bank(Posterior):
 
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
         """Uniform numbers, one an index."""
-        shapes = {"element": base.shape, "input": base.shape[1:2] or base.shape}
+        if self.index == "network":  # the component is the draw
+            return base.new_zeros(draws)
+        units = base.shape[self.input_dim : self.input_dim + 1] or base.shape
+        shapes = {"element": base.shape, "input": units}
         return source.uniform(self.noise_key, draws, shapes.get(self.index, ()), base)
 
     def random_numbers(self, base: Tensor) -> dict[str, int]:
@@ -98,7 +104,8 @@ class Bank(Posterior):
                 return self.copy(base, int(picks))[None]
             return self.values(base)[picks]
         if self.index == "input" and base.dim() > 1:
-            picks = picks.reshape(len(picks), 1, -1, *(1,) * (base.dim() - 2))
+            after = base.dim() - 1 - self.input_dim
+            picks = picks.reshape(len(picks), *(1,) * self.input_dim, -1, *(1,) * after)
         return self.values(base).gather(0, picks.expand(len(picks), *base.shape))
 
     @staticmethod
