@@ -134,6 +134,13 @@ class Saved:
         return fingerprint
 
     @property
+    def ends(self) -> list[str] | None:
+        """The first and the last layer as the example had it, which selectors may ask for."""
+        names = self.description.get("ends")
+        known = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        return names if known else None
+
+    @property
     def aliases(self) -> dict[str, str]:
         """Names under which a stored tensor appears again."""
         aliases: dict[str, str] = self._field("aliases", dict)
@@ -172,6 +179,7 @@ def _describe(model: BayesianModel) -> dict[str, Any]:
         "method": model.method.to_json(),
         "likelihood": likelihood,
         "layers": {name: list(host.slots) for host, name in names.items()},
+        "ends": [model.report.stem, model.report.output],
         "shared": [[names[host], slot] for host, slot in model.shared],
         "fingerprint": model.fingerprint,
     }
@@ -200,7 +208,7 @@ def _base_key(key: str) -> str:
 
 
 def _sites(net: nn.Module, found: Survey, saved: Saved) -> tuple[Site, ...]:
-    sites = mark_ends(found.sites, None)
+    sites = mark_ends(found.sites, saved.ends)
     missing = sorted(set(saved.layers) - {site.name for site in sites})
     if missing:
         raise CheckpointError(

@@ -176,6 +176,7 @@ def _report(draft: Draft, base: int, *, has_example: bool) -> ConversionReport:
         random_dimensions=_random_dimensions(draft.net),
         index_members=method.index_members,
         output=next((site.name for site in draft.sites if site.last), None),
+        stem=next((site.name for site in draft.sites if site.first), None),
         notes=tuple(_notes(draft.net, has_example)),
     )
 

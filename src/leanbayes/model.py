@@ -116,14 +116,13 @@ class BayesianModel(nn.Module):
             }
 
     def _with_members(self, plan: Plan) -> Plan:
-        """The plan with its members on the device; one at random a group where it names none."""
+        """The plan with its members on the device; members in random order where it names none."""
         component, members = plan.component, self.method.index_members
         if plan.mean or not (members or component is not None):
             return plan
         if component is None:
-            fresh = plan.noise is None
-            drawn = torch.randint(members, (plan.groups,)) if fresh else torch.arange(plan.groups)
-            component = drawn % members
+            order = torch.randperm(members) if plan.noise is None else torch.arange(members)
+            component = order[torch.arange(plan.groups) % members]
         return replace(plan, component=component.to(_device(self.net)))
 
     def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:

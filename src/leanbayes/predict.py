@@ -132,11 +132,15 @@ class Sampler:
         """Copies of the output layer that every sample averages; 1 where they are drawn."""
         return heads_of(self.inner)
 
-    def drawing(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
         """Draw whole networks at once, where neither a graph nor shards stand in the way."""
-        if self.compiled or is_sharded(self.inner):
-            return nullcontext()
-        return self.inner.drawing_ahead()
+        one_by_one = self.compiled or is_sharded(self.inner)
+        with (
+            nullcontext() if self.compiled else uncompiled(self.inner),
+            nullcontext() if one_by_one else self.inner.drawing_ahead(),
+        ):
+            yield
 
     def pieces(self, batch: Any, limits: Limits) -> Iterator[Any]:
         """Cut a batch whose activations would not fit into the memory."""

@@ -40,6 +40,7 @@ class ConversionReport:
             on top.
         index_members: Members under one index for the whole network; 0 without such an index.
         output: Name of the layer that counts as the output.
+        stem: Name of the layer that counts as the first.
     """
 
     method: str
@@ -50,6 +51,7 @@ class ConversionReport:
     random_dimensions: int = 0
     index_members: int = 0
     output: str | None = None
+    stem: str | None = None
     notes: tuple[str, ...] = field(default=())
 
     @property

@@ -275,6 +275,8 @@ def default(cls: type[lb.Method]) -> lb.Method:
     # Seeded ranks are the same in every network, so that a state fits another conversion.
     if cls is lb.Compose:  # a bare layer has room for one part only
         return lb.Compose([(lb.select.everything, lb.RankOne())])
+    if cls in (lb.MCDropout, lb.DropConnect):  # two rare masks on a few units are often equal
+        return cls(rate=0.5)
     return cls(rate=0.25, criterion="random") if cls is lb.Partial else cls()
 
 

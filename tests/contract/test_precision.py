@@ -36,8 +36,8 @@ def test_autocast_trains_in_float32_parameters(model_and_inputs):
             assert grads[name].isfinite().all(), name
     optimizer.step()
     assert result.loss.isfinite()
-    for name, p in slot_parameters(model).items():
-        assert not torch.equal(p, before[name]), name
+    for name, p in slot_parameters(model).items():  # a bias in front of a BatchNorm gets none
+        assert bool(grads[name].any()) != torch.equal(p, before[name]), name
 
 
 def test_kl_is_the_same_under_autocast(model_and_inputs):

@@ -79,10 +79,29 @@ def fine_tune(model, data, steps, lr, posterior_lr):
         optimizer.step()
 
 
+@pytest.fixture(params=sorted(lb.methods()))
+def method(request):
+    """Every method as a user meets it: default arguments."""
+    cls = lb.methods()[request.param]
+    if cls is lb.Compose:
+        select = lb.select
+        parts = [(select.norms, lb.Patching()), (select.output, lb.MeanField())]
+        return lb.Compose([*parts, (select.convs, lb.RankOne())])
+    return cls()
+
+
+def converted(net, method, data):
+    """A Bayesian copy of the network; methods that look at data get the training set."""
+    x, y = data
+    looks = {"data": list(zip(x.split(100), y.split(100), strict=True))}
+    options = {**looks, "likelihood": lb.Categorical()} if method.looks_at_data else {}
+    return lb.bayesianize(copy.deepcopy(net), method, example=x[:8], **options)
+
+
 def test_untrained_predictions_keep_the_accuracy(method, trained):
     net, train_set, test_set = trained
     plain = lb.bayesianize(copy.deepcopy(net), lb.MAP())
-    model = lb.bayesianize(copy.deepcopy(net), method, example=train_set[0][:8])
+    model = converted(net, method, train_set)
     base, _ = scores(plain, test_set)
     accuracy, _ = scores(model, test_set)
     assert base > 0.78
@@ -92,7 +111,7 @@ def test_untrained_predictions_keep_the_accuracy(method, trained):
 def test_two_hundred_steps_do_not_worsen_the_nll(method, trained):
     net, train_set, test_set = trained
     _, before = scores(lb.bayesianize(copy.deepcopy(net), lb.MAP()), test_set)
-    model = lb.bayesianize(copy.deepcopy(net), method, example=train_set[0][:8])
+    model = converted(net, method, train_set)
     fine_tune(model, train_set, 200, lr=1e-4, posterior_lr=1e-2)
     _, after = scores(model, test_set)
     if method.is_random:  # a point estimate that trains on overfits: the reference, not a claim
@@ -136,14 +155,18 @@ def resnet20():
 def test_a_real_pretrained_resnet_keeps_its_accuracy_and_improves(method, resnet20):
     net, train_set, test_set = resnet20
     base, before = scores(lb.bayesianize(copy.deepcopy(net), lb.MAP()), test_set)
-    model = lb.bayesianize(copy.deepcopy(net), method, example=train_set[0][:8])
-    accuracy, _ = scores(model, test_set, samples=min(10, method.default_samples))
+    model = converted(net, method, train_set)
+    accuracy, _ = scores(
+        model, test_set, samples=max(method.index_members, min(10, method.default_samples))
+    )
     assert base > 0.90
     assert abs(accuracy - base) <= 0.01
     for module in model.modules():  # no augmentation here: keep the statistics of training
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.momentum = 0.0
     fine_tune(model, train_set, 200, lr=1e-5, posterior_lr=1e-2)
-    _, after = scores(model, test_set, samples=min(10, method.default_samples))
+    _, after = scores(
+        model, test_set, samples=max(method.index_members, min(10, method.default_samples))
+    )
     if method.is_random:
         assert after <= before

@@ -10,14 +10,47 @@ from torch import Tensor
 
 from leanbayes.data import digits_28, fashion_mini
 
+HELD_OUT = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What differs by method, and why; all chosen on the held-out training images.
+
+    `*_lr` are learning rates (Adam) of what a method adds; the network's own parameters have
+    `Settings.tuning_lr` under every method.
+
+    Attributes:
+        scale_lr: Log standard deviations (mean_field, partial). They grow by about this a step and
+            stop before the KL has made them too wide for so few images: more epochs want less.
+        factor_lr: Factors around 1 (shared_ensemble, implicit, rank_one, batch_ensemble, compose):
+            members that start 0.05 apart move far in the direction that each of them sees.
+        copy_lr: Banks of whole tensors (patching): their base is the trained output layer.
+        partial_rate: Random fraction of the parameters; at the default of 1 % little is random.
+        swag_lr: Of SGD in the collection; the spread grows with it.
+        swag_epochs: Of the collection, after the fine-tuning.
+        swag_every: Steps between two iterates.
+        laplace_prior_std: Of the diagonal over all layers, which a wider prior ruins; the last
+            layer with Kronecker factors takes the prior with the largest evidence.
+        ensemble_members: Networks of the deep ensemble, each of them trained as the first one was.
+    """
+
+    scale_lr: float = 5e-3
+    factor_lr: float = 5e-3
+    copy_lr: float = 1e-3
+    partial_rate: float = 0.05
+    swag_lr: float = 1e-2
+    swag_epochs: int = 3
+    swag_every: int = 10
+    laplace_prior_std: float = 0.05
+    ensemble_members: int = 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Every number that the demo depends on; the same for all methods.
+    """Every number that the demo depends on; the same for all methods but for `choices`.
 
     Chosen on the last 1,000 training images, which are not trained on.
-    Standard deviations grow by about `posterior_lr` a step of Adam, in the logarithm, and here they
-    stop before the KL has made them too wide for so few images: more epochs want a smaller rate.
 
     Attributes:
         seed: Of the weights, the order of the batches and the draws.
@@ -29,25 +62,25 @@ class Settings:
         lr: Its learning rate (Adam).
         tuning_epochs: Further epochs of every method, the baseline included.
         tuning_lr: Learning rate of the network's own parameters then.
-        posterior_lr: Learning rate of the parameters that a method adds.
         batch: Images a step.
         samples: Draws a prediction.
         bins: Of the expected calibration error.
+        choices: What differs by method.
     """
 
     seed: int = 0
-    width: int = 2
+    width: int = 1
     train_images: int = 5000
     test_images: int = 2000
     ood_images: int = 1797
-    epochs: int = 12
+    epochs: int = 20
     lr: float = 2e-3
-    tuning_epochs: int = 6
+    tuning_epochs: int = 5
     tuning_lr: float = 1e-4
-    posterior_lr: float = 5e-3
     batch: int = 64
     samples: int = 20
     bins: int = 15
+    choices: Choices = Choices()
 
     @property
     def weight_decay(self) -> float:
@@ -56,17 +89,17 @@ class Settings:
 
 
 def smoke_settings(seed: int) -> Settings:
-    """A few seconds: enough to see that everything works, too little to compare methods."""
+    """Seconds: enough to see that everything works, too little to compare methods."""
     return Settings(
         seed=seed,
-        width=1,
-        train_images=1200,
-        test_images=300,
-        ood_images=300,
-        epochs=1,
+        train_images=640,
+        test_images=200,
+        ood_images=200,
+        epochs=3,
         tuning_epochs=1,
-        batch=16,
+        batch=20,
         samples=5,
+        choices=Choices(swag_epochs=1, swag_every=1, ensemble_members=2),
     )
 
 
@@ -82,14 +115,17 @@ class Data:
     classes: tuple[str, ...]
 
     @staticmethod
-    def of(settings: Settings) -> Data:
-        """Read the embedded sets."""
+    def of(settings: Settings, *, held_out: bool = False) -> Data:
+        """Read the embedded sets; `held_out` puts the last training images in place of the test."""
         full = fashion_mini()
+        x_test, y_test = full.x_test[: settings.test_images], full.y_test[: settings.test_images]
+        if held_out:
+            x_test, y_test = full.x_train[-HELD_OUT:], full.y_train[-HELD_OUT:]
         return Data(
             full.x_train[: settings.train_images],
             full.y_train[: settings.train_images],
-            full.x_test[: settings.test_images],
-            full.y_test[: settings.test_images],
+            x_test,
+            y_test,
             digits_28()[: settings.ood_images],
             full.classes,
         )

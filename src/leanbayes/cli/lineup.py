@@ -1,0 +1,129 @@
+"""The entries of the demo, in the order of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import leanbayes as lb
+from leanbayes.cli.entries import BASELINE, Ensemble, Entry, PostHoc, Scored
+from leanbayes.cli.setting import Choices, Settings
+
+
+def _factors(choices: Choices) -> float:
+    return choices.factor_lr
+
+
+def _copies(choices: Choices) -> float:
+    return choices.copy_lr
+
+
+def _composed(_choices: Choices) -> lb.Method:
+    return lb.Compose([(lb.select.convs, lb.RankOne()), (lb.select.output, lb.MeanField())])
+
+
+def _collection(settings: Settings) -> dict[str, float]:
+    choices = settings.choices
+    return {
+        "lr": choices.swag_lr,
+        "epochs": choices.swag_epochs,
+        "collect_every": choices.swag_every,
+        "weight_decay": settings.weight_decay,
+    }
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(label="map", name=BASELINE, method=lambda _: lb.MAP()),
+    Entry(label="mean_field", name="mean_field", method=lambda _: lb.MeanField()),
+    Scored(
+        label="partial",
+        name="partial",
+        method=lambda choices: lb.Partial(rate=choices.partial_rate),
+        note="scores every parameter in one pass over the training images first",
+    ),
+    Entry(
+        label="shared_ensemble",
+        name="shared_ensemble",
+        method=lambda _: lb.SharedEnsemble(),
+        rate=_factors,
+        every_member=True,
+    ),
+    Entry(label="implicit", name="implicit", method=lambda _: lb.Implicit(), rate=_factors),
+    Entry(label="rank_one normal", name="rank_one", method=lambda _: lb.RankOne(), rate=_factors),
+    Entry(
+        label="rank_one cauchy",
+        name="rank_one",
+        method=lambda _: lb.RankOne(law="cauchy"),
+        rate=_factors,
+    ),
+    Entry(
+        label="patching EMP",
+        name="patching",
+        method=lambda _: lb.Patching(),
+        rate=_copies,
+        note="patches the output layer alone: LeNet has no norm layers",
+    ),
+    Entry(
+        label="patching ECMP",
+        name="patching",
+        method=lambda _: lb.Patching(cross=True),
+        rate=_copies,
+        note="patches the output layer alone: LeNet has no norm layers",
+    ),
+    Entry(
+        label="compose",
+        name="compose",
+        method=_composed,
+        rate=_factors,
+        note="rank_one on the convolutions, mean_field on the output layer",
+    ),
+    Entry(
+        label="batch_ensemble",
+        name="batch_ensemble",
+        method=lambda _: lb.BatchEnsemble(),
+        rate=_factors,
+        every_member=True,
+    ),
+    Entry(label="mc_dropout", name="mc_dropout", method=lambda _: lb.MCDropout()),
+    Entry(label="drop_connect", name="drop_connect", method=lambda _: lb.DropConnect()),
+    PostHoc(
+        label="swag",
+        name="swag",
+        method=lambda _: lb.SWAG(),
+        options=_collection,
+        epochs=lambda choices: choices.swag_epochs,
+        note="collects iterates of SGD for {swag_epochs} epochs after the fine-tuning",
+    ),
+    PostHoc(
+        label="laplace diagonal",
+        name="laplace",
+        method=lambda choices: lb.Laplace(prior_std=choices.laplace_prior_std),
+        options=lambda settings: {"seed": settings.seed},
+        note="measures curvature in one pass over the training images after the fine-tuning",
+    ),
+    PostHoc(
+        label="laplace kronecker",
+        name="laplace",
+        method=lambda _: lb.Laplace(structure="kronecker"),
+        options=lambda _: {"prior": "fit"},
+        note="the same for the last layer alone",
+    ),
+    Ensemble(
+        label="deep_ensemble",
+        name="deep_ensemble",
+        method=lambda choices: lb.DeepEnsemble(members=choices.ensemble_members, assign="turns"),
+        rate=lambda _: Settings.tuning_lr,
+        every_member=True,
+        note="costs {ensemble_members} trainings and {ensemble_members} fine-tunings",
+    ),
+)
+
+
+def lineup(known: Mapping[str, type[lb.Method]]) -> list[Entry]:
+    """The entries of registered methods, then registered methods without one, as they come."""
+    own = [entry for entry in ENTRIES if entry.name in known]
+    other = sorted(set(known) - {entry.name for entry in ENTRIES})
+    return [*own, *(Entry(label=n, name=n, method=_default(known[n]), rate=_plain) for n in other)]
+
+
+def _default(method: type[lb.Method]) -> "Callable[[Choices], lb.Method]":
+    return lambda _choices: method()
