@@ -31,6 +31,7 @@ from leanbayes.surgery import (
     raw_parameters,
     revert,
     survey,
+    switch_dropout_off,
     tie,
 )
 
@@ -77,6 +78,7 @@ def bayesianize(
     slots = {s.name: filled for s in sites if method.select(s) and (filled := method.slots(s))}
     if method.converts and not slots:
         raise ConversionError(_nothing_converted(found, method))
+    method.check_slots(sites, slots)
     return assemble(Draft(net, method, sites, slots, found.skipped, likelihood), example=example)
 
 
@@ -100,6 +102,8 @@ def assemble(draft: Draft, example: Any = None) -> BayesianModel:
     tie(draft.sites, draft.slots)
     scope = Scope()
     flags = convert(net, draft.sites, draft.slots, scope)
+    if draft.method.silences_dropout:
+        flags += switch_dropout_off(net)
     try:
         report = _report(draft, base, has_example=example is not None)
         model = BayesianModel(net, draft.method, scope, report, likelihood=draft.likelihood)
@@ -206,7 +210,8 @@ def _notes(net: nn.Module, has_example: bool) -> Iterable[str]:
         name for name, m in net.named_modules() if isinstance(m, kind) and not isinstance(m, Host)
     ]
     if dropouts:
-        yield f"the network's own dropout stays: {', '.join(dropouts[:4])}" + (
+        now = "stays" if any(net.get_submodule(name).p for name in dropouts) else "is switched off"
+        yield f"the network's own dropout {now}: {', '.join(dropouts[:4])}" + (
             f" and {len(dropouts) - 4} more" if len(dropouts) > 4 else ""
         )
     if any(is_sequence_first(m) for m in net.modules()):
@@ -224,9 +229,10 @@ def _nothing_converted(found: Survey, method: Method) -> str:
     types = sorted({s.type for s in found.skipped}) or ["no module with parameters"]
     have = sorted({type(s.layer).__name__ for s in found.sites})
     if have:
+        where = getattr(method, "where", None)
         return (
             f"{method.name} selects none of the convertible layers ({', '.join(have)}): "
-            f"select={method.select}"
+            f"select={method.select}" + ("" if where is None else f", where={where}")
         )
     return (
         f"no convertible layer in {', '.join(types)}. Hosts exist for Linear, Conv, norm, "

@@ -48,9 +48,9 @@ def param_groups(
         sorted_in.update({id(p): (Kind("likelihood"), p) for p in likelihood.parameters()})
     groups = []
     kinds = {kind for kind, _ in sorted_in.values()}
-    for kind in sorted(kinds, key=lambda kind: (list(rates).index(kind.name), kind.copies)):
+    for kind in sorted(kinds, key=lambda kind: (list(rates).index(kind.name), -kind.share)):
         params = [p for of, p in sorted_in.values() if of == kind and p.requires_grad]
-        decay = weight_decay / kind.copies if kind.copies else 0.0
+        decay = weight_decay * kind.share
         settings = {"lr": rates[kind.name], "weight_decay": decay, "name": kind.name}
         if params:
             groups.append({"params": params, **settings})
@@ -58,17 +58,18 @@ def param_groups(
 
 
 class Kind(NamedTuple):
-    """A group by name; its weight decay is divided by the copies, and is 0 without any."""
+    """A group by name; `share` is the part of the weight decay that it gets."""
 
     name: str
-    copies: int = 0
+    share: float = 0.0
 
 
 def _assigned(net: nn.Module) -> dict[int, tuple[Kind, nn.Parameter]]:
     """Every parameter once, by identity, with the group it belongs to."""
     assigned = {id(p): (Kind("base", 1), p) for p in net.parameters()}
     for _, _, posterior, base in posteriors(net):
-        own = Kind("bank", posterior.copies) if posterior.copies else Kind("posterior")
+        share = posterior.decay_share
+        own = Kind("bank", share) if share else Kind("posterior")
         for p in posterior.parameters():
             assigned[id(p)] = (own, p)
         if isinstance(base, nn.Parameter):

@@ -191,6 +191,16 @@ def switch_fast_paths_off(net: nn.Module) -> list[Flag]:
     return flags
 
 
+def switch_dropout_off(net: nn.Module) -> list[Flag]:
+    """Set the rate of every dropout layer to 0."""
+    flags = []
+    for name, module in net.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            flags.append(Flag(name, "p", module.p))
+            module.p = 0.0
+    return flags
+
+
 def revert(net: nn.Module, flags: Sequence[Flag]) -> None:
     """Turn every host back into its original class and restore the flags."""
     for module in [m for m in net.modules() if isinstance(m, Host)]:

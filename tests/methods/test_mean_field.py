@@ -183,3 +183,11 @@ def test_methods_json_round_trip():
     )
     entry = method.to_json()
     assert lb.methods()[entry["name"]].from_json(entry["fields"]) == method
+
+
+def test_the_papers_preset_sets_the_networks_own_dropout_to_zero_until_it_is_collapsed():
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 3))
+    model = lb.bayesianize(net, lb.MeanField(preset="paper"), example=torch.randn(5, 4))
+    assert net[1].p == 0
+    assert "dropout is switched off: 1" in str(model.report)
+    assert lb.collapse(model)[1].p == 0.3

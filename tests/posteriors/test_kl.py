@@ -186,7 +186,7 @@ SETTINGS = [
     lb.Compose(
         [
             (lb.select.norms, lb.Patching(members=4)),
-            (lb.select.stem, lb.SharedEnsemble(members=3, kl="sum")),
+            (lb.select.stem, lb.SharedEnsemble(members=3, kl="sum", assign="split")),
             (lb.select.output, lb.Implicit(members=3)),
         ]
     ),

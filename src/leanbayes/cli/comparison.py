@@ -5,22 +5,22 @@ Only public names of leanbayes are used: what the demo does, a user can write.
 
 from __future__ import annotations
 
-import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
 import leanbayes as lb
+from leanbayes.cli.entries import Entry, Task, training_steps
+from leanbayes.cli.lineup import lineup
 from leanbayes.cli.progress import Tick, stage
-from leanbayes.cli.setting import Batches, Data, Settings
+from leanbayes.cli.setting import Data, Settings
+from leanbayes.cli.tuning import train
 from leanbayes.prediction import Classification
 
-BASELINE = "map"
 PIECE = 500  # images a step of the progress bar in prediction
 
 
@@ -28,46 +28,69 @@ PIECE = 500  # images a step of the progress bar in prediction
 class Score:
     """One row of the table: a method on the test images.
 
+    Seconds are those of the processor, on one thread: a busy machine changes them little.
+
     Attributes:
-        method: Its name.
+        label: Its name in the table.
+        method: Its name in the registry.
         accuracy: Fraction of right labels.
         nll: Negative log-likelihood, nats an image.
         ece: Expected calibration error.
+        brier: Squared distance of the probabilities from the label, summed over classes.
         ood_auroc_total: Digits told from clothes by the total uncertainty.
         ood_auroc_epistemic: The same by the epistemic part; None where there is none.
-        parameters_added: By the conversion.
+        parameters_added: Numbers that are stored on top of the network's.
+        samples: Draws a prediction.
+        tuning_steps: Of the fine-tuning.
         tuning_seconds: Of the fine-tuning.
+        fitting_seconds: Of what comes on top: scores, a fit afterwards, trainings of members.
         prediction_seconds: Of the test images and the digits.
     """
 
+    label: str
     method: str
     accuracy: float
     nll: float
     ece: float
+    brier: float
     ood_auroc_total: float
     ood_auroc_epistemic: float | None
     parameters_added: int
+    samples: int
+    tuning_steps: int
     tuning_seconds: float
+    fitting_seconds: float
     prediction_seconds: float
 
     @property
     def seconds(self) -> float:
-        """Fine-tuning and prediction together."""
-        return self.tuning_seconds + self.prediction_seconds
+        """All of them together."""
+        return self.tuning_seconds + self.fitting_seconds + self.prediction_seconds
+
+    def step_ratio(self, other: Score) -> float:
+        """The price of a training step against another method's."""
+        own, others = (s.tuning_seconds / s.tuning_steps for s in (self, other))
+        return own / others
+
+    def predict_ratio(self, other: Score) -> float:
+        """The price of a prediction with all its draws against another method's."""
+        return self.prediction_seconds / other.prediction_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What the demo found.
+    """What one seed gave.
 
     Attributes:
+        seed: The seed.
         parameters: Of the network.
         training_seconds: Of the training that all methods start from.
-        scores: One a method, the baseline first.
-        predictions: Of the test images, by method.
+        scores: One an entry, the baseline first.
+        predictions: Of the test images, by label.
         left_out: Why a method of the registry has no score, by name.
     """
 
+    seed: int
     parameters: int
     training_seconds: float
     scores: list[Score]
@@ -75,26 +98,26 @@ class Comparison:
     left_out: dict[str, str]
 
 
-def compare(settings: Settings, data: Data) -> Comparison:
-    """Train the network, then score every method of the registry with its default arguments."""
-    with _one_thread(settings.seed):
-        start = time.perf_counter()
-        net = train(settings, data)
-        seconds = time.perf_counter() - start
-        scores: list[Score] = []
-        predictions: dict[str, Classification] = {}
-        left_out: dict[str, str] = {}
-        known = lb.methods()
-        for name in sorted(known, key=lambda name: (name != BASELINE, name)):
+def compare(settings: Settings, data: Data, prefix: str = "") -> Comparison:
+    """Train the network, then score every entry of the lineup."""
+    scores: list[Score] = []
+    predictions: dict[str, Classification] = {}
+    left_out: dict[str, str] = {}
+    with _one_thread():
+        start = time.process_time()
+        with stage(f"{prefix}training", training_steps(settings)) as tick:
+            task = Task(settings, data, train(settings, data, tick))
+        seconds = time.process_time() - start
+        for entry in lineup(lb.methods()):
             try:
-                model = converted(net, known[name], settings, data)
-            except (TypeError, lb.ConfigError) as error:  # it needs arguments, data or a factory
-                left_out[name] = str(error)
+                score, predictions[entry.label] = scored(entry, task, prefix)
+            except NotBuilt as error:
+                left_out[entry.name] = str(error)
                 continue
-            score, predictions[name] = scored(model, settings, data)
             scores.append(score)
     return Comparison(
-        parameters=sum(p.numel() for p in net.parameters()),
+        seed=settings.seed,
+        parameters=sum(p.numel() for p in task.net.parameters()),
         training_seconds=seconds,
         scores=scores,
         predictions=predictions,
@@ -102,76 +125,74 @@ def compare(settings: Settings, data: Data) -> Comparison:
     )
 
 
-def train(settings: Settings, data: Data) -> nn.Module:
-    """An ordinary network, trained in the ordinary way."""
-    net = lb.models.create("lenet", width=settings.width)
-    optimizer = torch.optim.Adam(
-        net.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
-    )
-    batches = Batches(data.x, data.y, settings.epochs, settings)
-    with stage("training", len(batches)) as tick:
-        _descend(batches, optimizer, lambda x, y: cross_entropy(net(x), y), tick)
-    return net
+class NotBuilt(Exception):  # noqa: N818
+    """A method that cannot be built without arguments, data or a factory."""
 
 
-def converted(
-    net: nn.Module, method: type[lb.Method], settings: Settings, data: Data
-) -> lb.BayesianModel:
-    """A copy of the network under a method with default arguments."""
-    torch.manual_seed(settings.seed)
-    return lb.bayesianize(copy.deepcopy(net), method(), example=data.x[:8])
-
-
-def scored(model: lb.BayesianModel, settings: Settings, data: Data) -> tuple[Score, Classification]:
-    """Fine-tune and measure."""
-    batches = Batches(data.x, data.y, settings.tuning_epochs, settings)
+def scored(entry: Entry, task: Task, prefix: str = "") -> tuple[Score, Classification]:
+    """Build, fit and measure."""
+    settings, data = task.settings, task.data
     pieces = [torch.split(x, PIECE) for x in (data.x_test, data.x_ood)]
-    start = time.perf_counter()
-    with stage(model.method.name, len(batches) + sum(map(len, pieces))) as tick:
-        fine_tune(model, settings, batches, tick)
-        tuned = time.perf_counter()
-        inside, outside = (predicted(model, settings, images, tick) for images in pieces)
-    done = time.perf_counter()
-    measure = lb.metrics
+    steps = entry.steps(settings)
+    total = steps + entry.more_steps(settings) + sum(map(len, pieces))
+    clock = Clock()
+    with stage(prefix + entry.label, total) as tick:
+        model = _built(entry, task, tick)
+        building = clock.lap()
+        entry.fit(model, task, tick)
+        tuning = clock.lap()
+        entry.finish(model, task, tick)
+        finishing = clock.lap()
+        inside, outside = (predicted(entry, model, settings, x, tick) for x in pieces)
+    measure, random = lb.metrics, model.method.is_random
     score = Score(
-        method=model.method.name,
+        label=entry.label,
+        method=entry.name,
         accuracy=measure.accuracy(inside.probs, data.y_test).item(),
         nll=measure.nll(inside.probs, data.y_test).item(),
         ece=measure.ece(inside.probs, data.y_test, bins=settings.bins).item(),
+        brier=measure.brier(inside.probs, data.y_test).item(),
         ood_auroc_total=measure.auroc(inside.total, outside.total).item(),
         ood_auroc_epistemic=measure.auroc(inside.epistemic, outside.epistemic).item()
-        if model.method.is_random
+        if random
         else None,
         parameters_added=model.report.added,
-        tuning_seconds=tuned - start,
-        prediction_seconds=done - tuned,
+        samples=entry.samples(model, settings),
+        tuning_steps=steps,
+        tuning_seconds=tuning,
+        fitting_seconds=building + finishing,
+        prediction_seconds=clock.lap(),
     )
     return score, inside
 
 
-def fine_tune(model: lb.BayesianModel, settings: Settings, batches: Batches, tick: Tick) -> None:
-    """Train on the negative log-likelihood; the optimiser adds the gradients of the KL."""
-    groups = lb.param_groups(
-        model,
-        lr=settings.tuning_lr,
-        posterior_lr=settings.posterior_lr,
-        weight_decay=settings.weight_decay,
-    )
-    optimizer = torch.optim.Adam(groups)
-    handle = lb.attach_kl(optimizer, model, num_data=len(batches.x))
-    likelihood = lb.Categorical()
-    model.train()
-    _descend(
-        batches,
-        optimizer,
-        lambda x, y: lb.objective(model, (x, y), likelihood, include_kl=False).loss,
-        tick,
-    )
-    handle.remove()
+class Clock:
+    """Processor seconds since the last lap."""
+
+    def __init__(self) -> None:
+        self.last = time.process_time()
+
+    def lap(self) -> float:
+        """Seconds since then."""
+        before, self.last = self.last, time.process_time()
+        return self.last - before
+
+
+def _built(entry: Entry, task: Task, tick: Tick) -> lb.BayesianModel:
+    try:
+        return entry.built(task, tick)
+    except (TypeError, lb.ConfigError) as error:
+        if entry.own:  # an entry of our own that fails is a defect
+            raise
+        raise NotBuilt(str(error)) from error
 
 
 def predicted(
-    model: lb.BayesianModel, settings: Settings, images: Sequence[Tensor], tick: Tick
+    entry: Entry,
+    model: lb.BayesianModel,
+    settings: Settings,
+    images: Sequence[Tensor],
+    tick: Tick,
 ) -> Classification:
     """The averaged prediction, with the draws of the seed, whatever the pieces."""
 
@@ -180,35 +201,24 @@ def predicted(
             yield piece
             tick()
 
-    samples = settings.samples if model.method.members == 0 else None
     p = lb.predict(
-        model, pieces(), likelihood=lb.Categorical(), samples=samples, seed=settings.seed
+        model,
+        pieces(),
+        likelihood=lb.Categorical(),
+        samples=entry.samples(model, settings),
+        seed=settings.seed,
     )
     assert isinstance(p, Classification)
     return p
 
 
-def _descend(
-    batches: Batches,
-    optimizer: torch.optim.Optimizer,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    tick: Tick,
-) -> None:
-    for x, y in batches:
-        optimizer.zero_grad()
-        torch.autograd.backward(loss(x, y))
-        optimizer.step()
-        tick()
-
-
 @contextmanager
-def _one_thread(seed: int) -> Iterator[None]:
-    """Seed, and keep to one thread: two wait for each other as soon as a core is shared."""
+def _one_thread() -> Iterator[None]:
+    """Keep to one thread, since two wait for each other where a core is shared; keep the state."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
             yield
     finally:
         torch.set_num_threads(threads)

@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 import leanbayes as lb
 from leanbayes.cli.progress import Tick
-from leanbayes.cli.setting import Batches, Choices, Data, Settings
+from leanbayes.cli.setting import Batches, Data, Settings
 from leanbayes.cli.tuning import fine_tune, train
 
 BASELINE = "map"
-Rate = Callable[[Choices], float]
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,16 @@ class Entry:
         rate: Learning rate of what the method adds.
         every_member: Predict with every member once, since they are points; else `samples` draws.
         note: Where it leaves the common recipe; empty where it does not.
+        own: False for a method that is registered elsewhere and comes with default arguments.
     """
 
     label: str
     name: str
-    method: Callable[[Choices], lb.Method]
-    rate: Rate = field(default=lambda choices: choices.scale_lr)
+    method: Callable[[Settings], lb.Method]
+    rate: Callable[[Settings], float] = field(default=lambda s: s.choices.scale_lr)
     every_member: bool = False
     note: str = ""
+    own: bool = True
 
     def steps(self, settings: Settings) -> int:
         """Steps of the fine-tuning."""
@@ -62,14 +63,12 @@ class Entry:
 
     def built(self, task: Task, tick: Tick) -> lb.BayesianModel:  # noqa: ARG002
         """A converted copy of the network."""
-        return self._converted(task, self.method(task.settings.choices))
+        return self._converted(task, self.method(task.settings))
 
     def fit(self, model: lb.BayesianModel, task: Task, tick: Tick) -> None:
         """Fine-tune."""
         settings = task.settings
-        fine_tune(
-            model, settings, task.batches(settings.tuning_epochs), self.rate(settings.choices), tick
-        )
+        fine_tune(model, settings, task.batches(settings.tuning_epochs), self.rate(settings), tick)
 
     def finish(self, model: lb.BayesianModel, task: Task, tick: Tick) -> None:
         """What a method does after the fine-tuning; most do nothing."""
@@ -102,7 +101,7 @@ class Scored(Entry):
         scores = lb.sensitivity(
             net, loader, lb.Categorical(), criterion="output_jacobian", progress=False
         )
-        return self._converted(task, self.method(task.settings.choices), scores=scores)
+        return self._converted(task, self.method(task.settings), scores=scores)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +114,11 @@ class PostHoc(Entry):
     """
 
     options: Callable[[Settings], dict[str, Any]]
-    epochs: Callable[[Choices], int] = field(default=lambda _choices: 1)
+    epochs: Callable[[Settings], int] = field(default=lambda _settings: 1)
 
     def more_steps(self, settings: Settings) -> int:
         """The batches of the fit."""
-        return self.epochs(settings.choices) * -(-settings.train_images // settings.batch)
+        return self.epochs(settings) * -(-settings.train_images // settings.batch)
 
     def finish(self, model: lb.BayesianModel, task: Task, tick: Tick) -> None:
         """Measure the posterior around the trained weights."""
@@ -144,14 +143,14 @@ class Ensemble(Entry):
         settings, members = task.settings, task.settings.choices.ensemble_members
         seeds = [settings.seed + 1000 * k for k in range(1, members)]
         nets = iter([train(replace(settings, seed=seed), task.data, tick) for seed in seeds])
-        method = replace(self.method(settings.choices), factory=lambda: next(nets))  # type: ignore[call-arg]
+        method = replace(self.method(settings), factory=lambda: next(nets))  # type: ignore[call-arg]
         return self._converted(task, method)
 
     def fit(self, model: lb.BayesianModel, task: Task, tick: Tick) -> None:
         """Fine-tune, as many times longer as there are members."""
         settings = task.settings
         epochs = settings.tuning_epochs * settings.choices.ensemble_members
-        fine_tune(model, settings, task.batches(epochs), self.rate(settings.choices), tick)
+        fine_tune(model, settings, task.batches(epochs), self.rate(settings), tick)
 
 
 def training_steps(settings: Settings) -> int:

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 
 import leanbayes as lb
 from leanbayes.cli.entries import BASELINE, Ensemble, Entry, PostHoc, Scored
-from leanbayes.cli.setting import Choices, Settings
+from leanbayes.cli.setting import Settings
 
 
-def _factors(choices: Choices) -> float:
-    return choices.factor_lr
+def _factors(settings: Settings) -> float:
+    return settings.choices.factor_lr
 
 
-def _copies(choices: Choices) -> float:
-    return choices.copy_lr
+def _copies(settings: Settings) -> float:
+    return settings.choices.copy_lr
 
 
-def _composed(_choices: Choices) -> lb.Method:
+def _composed(_settings: Settings) -> lb.Method:
     return lb.Compose([(lb.select.convs, lb.RankOne()), (lb.select.output, lb.MeanField())])
 
 
@@ -37,7 +37,7 @@ ENTRIES: tuple[Entry, ...] = (
     Scored(
         label="partial",
         name="partial",
-        method=lambda choices: lb.Partial(rate=choices.partial_rate),
+        method=lambda s: lb.Partial(rate=s.choices.partial_rate),
         note="scores every parameter in one pass over the training images first",
     ),
     Entry(
@@ -90,14 +90,14 @@ ENTRIES: tuple[Entry, ...] = (
         name="swag",
         method=lambda _: lb.SWAG(),
         options=_collection,
-        epochs=lambda choices: choices.swag_epochs,
+        epochs=lambda s: s.choices.swag_epochs,
         note="collects iterates of SGD for {swag_epochs} epochs after the fine-tuning",
     ),
     PostHoc(
         label="laplace diagonal",
         name="laplace",
-        method=lambda choices: lb.Laplace(prior_std=choices.laplace_prior_std),
-        options=lambda settings: {"seed": settings.seed},
+        method=lambda s: lb.Laplace(prior_std=s.choices.laplace_prior_std),
+        options=lambda s: {"seed": s.seed},
         note="measures curvature in one pass over the training images after the fine-tuning",
     ),
     PostHoc(
@@ -110,8 +110,8 @@ ENTRIES: tuple[Entry, ...] = (
     Ensemble(
         label="deep_ensemble",
         name="deep_ensemble",
-        method=lambda choices: lb.DeepEnsemble(members=choices.ensemble_members, assign="turns"),
-        rate=lambda _: Settings.tuning_lr,
+        method=lambda s: lb.DeepEnsemble(members=s.choices.ensemble_members, assign="turns"),
+        rate=lambda s: s.tuning_lr,
         every_member=True,
         note="costs {ensemble_members} trainings and {ensemble_members} fine-tunings",
     ),
@@ -122,8 +122,8 @@ def lineup(known: Mapping[str, type[lb.Method]]) -> list[Entry]:
     """The entries of registered methods, then registered methods without one, as they come."""
     own = [entry for entry in ENTRIES if entry.name in known]
     other = sorted(set(known) - {entry.name for entry in ENTRIES})
-    return [*own, *(Entry(label=n, name=n, method=_default(known[n]), rate=_plain) for n in other)]
+    return [*own, *(_plain(name, known[name]) for name in other)]
 
 
-def _default(method: type[lb.Method]) -> "Callable[[Choices], lb.Method]":
-    return lambda _choices: method()
+def _plain(name: str, method: type[lb.Method]) -> Entry:
+    return Entry(label=name, name=name, method=lambda _: method(), own=False)

@@ -65,6 +65,11 @@ class Host(nn.Module):
         """Which dimension of the weight counts the inputs."""
         return 1
 
+    @classmethod
+    def input_groups(cls, layer: nn.Module) -> int:  # noqa: ARG003
+        """Groups whose rows of the weight count inputs of their own in dim 1."""
+        return 1
+
     def ask(self, slot: str) -> Ask:  # noqa: ARG002
         """What the arithmetic of this layer can do with a draw of the slot, whatever the input."""
         return PLAIN

@@ -33,6 +33,12 @@ class ConvolutionHost(Host, _ConvNd):
         return 0 if layer.transposed else 1
 
     @classmethod
+    def input_groups(cls, layer: nn.Module) -> int:
+        """Those of a plain kernel; dim 0 of a transposed one counts all inputs."""
+        assert isinstance(layer, _ConvNd)
+        return 1 if layer.transposed else layer.groups
+
+    @classmethod
     def widths(cls, layer: nn.Module) -> tuple[int, int]:
         """Channels in and out."""
         assert isinstance(layer, _ConvNd)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -57,9 +57,9 @@ def check_rows(rows: int, members: int) -> None:
         )
 
 
-def check_members(members: int) -> None:
+def check_members(members: Any) -> None:
     """Raise unless there is at least one member."""
-    if isinstance(members, bool) or members != int(members) or members < 1:
+    if isinstance(members, bool) or not isinstance(members, int) or members < 1:
         raise ConfigError(f"members must be a whole number of at least 1, found {members!r}")
 
 

@@ -57,6 +57,11 @@ class Method(ABC):
     def slots(self, site: Site) -> dict[str, Posterior]:
         """Posteriors for the tensors of one layer; empty where it stays as it is."""
 
+    def check_slots(  # noqa: B027
+        self, sites: Sequence[Site], slots: Mapping[str, Mapping[str, Posterior]]
+    ) -> None:
+        """Raise where a part of the method found nothing to act on; `slots` by layer name."""
+
     def restored(self, site: Site, tensors: Mapping[str, Tensor]) -> dict[str, Posterior]:  # noqa: ARG002
         """Posteriors to be filled from a checkpoint; a mask would be read from its tensors."""
         return self.slots(site)
@@ -95,6 +100,11 @@ class Method(ABC):
     def converts(self) -> bool:
         """False where no layer is expected to be converted."""
         return True
+
+    @property
+    def silences_dropout(self) -> bool:
+        """True where conversion sets the rate of the network's own dropout layers to 0."""
+        return False
 
     @property
     def takes_dropout(self) -> bool:

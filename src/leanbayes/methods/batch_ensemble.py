@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from leanbayes.methods.assignment import Assign
 from leanbayes.methods.mixture import MixtureMethod
+from leanbayes.methods.prior import check_not_negative
 from leanbayes.plan import Granularity
 from leanbayes.posteriors import Posterior
 from leanbayes.posteriors.bank import Bank
@@ -39,6 +40,7 @@ class BatchEnsemble(MixtureMethod, name="batch_ensemble"):
 
     def __post_init__(self) -> None:
         self.check()
+        check_not_negative(init_std=self.init_std)
 
     @property
     def default_samples(self) -> int:

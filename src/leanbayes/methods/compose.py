@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -50,26 +50,25 @@ class Compose(Method, name="compose"):
     parts: Sequence[tuple[Selector, Method]] = field(default=(), kw_only=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", tuple((s, m) for s, m in self.parts))
+        object.__setattr__(self, "parts", tuple(_flat(self.parts)))
         if not self.parts:
             raise ConfigError(
                 "Compose needs parts: lb.Compose([(lb.select.norms, lb.Patching()), ...])"
             )
-        for selector, method in self.parts:
-            known: list[Any] = [selector, method]  # whatever was given
-            if not isinstance(known[0], Selector) or not isinstance(known[1], Method):
-                raise ConfigError(f"a part is (selector, method); found {(selector, method)!r}")
-            if method.trains_as_point:
-                raise ConfigError(
-                    f"{method.name} is fitted after training and cannot be a part of Compose"
-                )
+        self._check_index()
+
+    def _check_index(self) -> None:
         sizes = {m.index_members for _, m in self.parts if m.index_members}
         if len(sizes) > 1:
             raise ConfigError(
                 f"parts share one member index, so they have equally many members; found {sizes}"
             )
-        if len({m.repeats for _, m in self.parts if m.index_members}) > 1:
-            raise ConfigError("parts under one member index share one `assign`")
+        found = (getattr(m, "assign", None) for _, m in self.parts if m.index_members)
+        rules = {str(rule) for rule in found if rule is not None}
+        if len(rules) > 1:
+            raise ConfigError(
+                f"parts under one member index share one `assign`; found {sorted(rules)}"
+            )
 
     @property
     def kl_kind(self) -> KLKind:  # type: ignore[override]
@@ -105,6 +104,8 @@ class Compose(Method, name="compose"):
 
     def part_of(self, site: Site) -> int | None:
         """Which part acts on a layer; an error where several do."""
+        if not self.select(site):
+            return None
         found = [i for i, (s, m) in enumerate(self.parts) if s(site) and m.select(site)]
         if len(found) > 1:
             selectors = " and ".join(str(self.parts[i][0]) for i in found)
@@ -124,6 +125,8 @@ class Compose(Method, name="compose"):
         scores: Mapping[str, Tensor] | None = None,
     ) -> Method:
         """Every part prepared on its own layers; data go to the parts that look at them."""
+        if not any(m.looks_at_data for _, m in self.parts):
+            super().prepared(net, sites, data=data, scores=scores)
         owned = [[s for s in sites if self.part_of(s) == i] for i in range(len(self.parts))]
         parts = []
         for (selector, method), own in zip(self.parts, owned, strict=True):
@@ -145,6 +148,18 @@ class Compose(Method, name="compose"):
         index = self.part_of(site)
         return {} if index is None else self._marked(index, self.parts[index][1].slots(site))
 
+    def check_slots(
+        self, sites: Sequence[Site], slots: Mapping[str, Mapping[str, Posterior]]
+    ) -> None:
+        """Raise where a part found no layer that it can act on."""
+        filled = {self.part_of(site) for site in sites if slots.get(site.name)}
+        for index, (selector, method) in enumerate(self.parts):
+            if method.converts and index not in filled:
+                raise ConfigError(
+                    f"{method.name} in Compose cannot act on the layers that {selector} picks: "
+                    "give them to another method, or leave the part out"
+                )
+
     def restored(self, site: Site, tensors: Mapping[str, Tensor]) -> dict[str, Posterior]:
         """What the layer's own part reads from a checkpoint."""
         index = self.part_of(site)
@@ -152,24 +167,31 @@ class Compose(Method, name="compose"):
             return {}
         return self._marked(index, self.parts[index][1].restored(site, tensors))
 
-    @staticmethod
-    def _marked(index: int, filled: dict[str, Posterior]) -> dict[str, Posterior]:
+    def _marked(self, index: int, filled: dict[str, Posterior]) -> dict[str, Posterior]:
+        rules = [getattr(method, "kl", None) for _, method in self.parts]
+        # Pairwise bounds count the entropy of the index: parts that share it are one bound (T2.4).
+        mark = rules.index("pairwise") if rules[index] == "pairwise" else index
         for posterior in filled.values():
-            posterior.composed = index
+            posterior.composed = mark
         return filled
 
     def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:
         """The parts' plans in one: slots of granularity `batch` draw once a group all the same."""
         plans = [m.training_plan(rows, samples, step) for _, m in self.parts]
-        component = next((p.component for p in plans if p.component is not None), None)
+        indexed = [p.component for p in plans if p.component is not None]
+        component = max(indexed, key=len, default=None)
         groups = {plan.groups for plan in plans}
-        if len(groups) > 1:
+        if len(groups) == 1:
+            per_row = any(plan.per_row for plan in plans)
+            return Plan(groups=groups.pop(), per_row=per_row, component=component)
+        if any(p.groups != samples for p in plans if p.component is None) or component is None:
             raise ConfigError(
                 f"the parts of Compose draw for different blocks of rows ({sorted(groups)} a "
-                "batch); leave `groups` and granularity='batch' of mixtures out of their settings"
+                "batch); leave `groups` out of their settings"
             )
-        per_row = any(plan.per_row for plan in plans)
-        return Plan(groups=groups.pop(), per_row=per_row, component=component)
+        # Members of blocks beside draws of the whole batch: by row, with the same members.
+        component = component.repeat_interleave(rows // len(component))
+        return Plan(groups=samples, per_row=True, component=component)
 
     def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan:
         """Keyed draws of every part; sample t uses member t mod K where there is an index."""
@@ -193,3 +215,20 @@ class Compose(Method, name="compose"):
             for s, m in data["parts"]
         ]
         return cls(tuple(parts), select=Selector.from_json(data["select"]))
+
+
+def _flat(parts: Iterable[Any]) -> Iterator[tuple[Selector, Method]]:
+    """Checked parts; those of a composition inside a composition are parts like the others."""
+    for part in parts:
+        pair = part if isinstance(part, (tuple, list)) and len(part) == 2 else (None, None)
+        selector, method = pair
+        if not isinstance(selector, Selector) or not isinstance(method, Method):
+            raise ConfigError(f"a part is (selector, method); found {part!r}")
+        if method.trains_as_point:
+            raise ConfigError(
+                f"{method.name} is fitted after training and cannot be a part of Compose"
+            )
+        if isinstance(method, Compose):
+            yield from ((selector & method.select & s, m) for s, m in method.parts)
+        else:
+            yield selector, method

@@ -10,7 +10,7 @@ from leanbayes.methods.assignment import Assign
 from leanbayes.methods.base import KLKind
 from leanbayes.methods.mixture import MixtureMethod
 from leanbayes.methods.preset import Preset, settled
-from leanbayes.methods.prior import resolve_prior_std
+from leanbayes.methods.prior import check_not_negative, resolve_prior_std
 from leanbayes.posteriors import Posterior
 from leanbayes.posteriors.factors import FactorBank
 from leanbayes.select import Site
@@ -45,7 +45,7 @@ class Implicit(MixtureMethod, name="implicit"):
         prior_std: Standard deviation of the prior around 1.
         side: Factors on the inputs (`in`, the paper) or the outputs (`out`, its follow-up).
         init_std: Spread of the members' means at the start; the paper's 0.5 destroys a trained net.
-        init_scale: Scale sigma at the start.
+        init_scale: Scale sigma at the start (preset paper: |N(init_scale, 0.02^2)|).
         assign: `split` (the paper's text) or `interleave` (its code).
         preset: `recommended` or `paper`.
     """
@@ -71,6 +71,7 @@ class Implicit(MixtureMethod, name="implicit"):
             object.__setattr__(self, name, value)
         self.check()
         resolve_prior_std(self.prior_std, None, None)
+        check_not_negative(init_std=self.init_std, init_scale=self.init_scale)
         if self.side not in ("in", "out"):
             raise ConfigError(f"side is 'in' or 'out', found {self.side!r}")
 
@@ -90,6 +91,7 @@ class Implicit(MixtureMethod, name="implicit"):
                 prior_std=self.prior_std,
                 init_spread=self.init_std or 0.0,
                 init_std=self.init_scale if self.init_std else 0.0,
+                init_std_spread=0.02 if self.init_std and self.preset == "paper" else 0.0,
                 kl_rule=self.kl,  # type: ignore[arg-type]
             )
             for slot, size in sizes.items()

@@ -7,6 +7,7 @@ from typing import ClassVar, get_args
 
 from leanbayes.errors import ConfigError
 from leanbayes.methods.base import KLKind, Method
+from leanbayes.methods.preset import Preset, check_preset
 from leanbayes.methods.prior import resolve_prior_std
 from leanbayes.plan import Plan
 from leanbayes.posteriors import Gaussian, Posterior
@@ -40,6 +41,7 @@ class MeanField(Method, name="mean_field"):
         num_data: Number of training examples, for `weight_decay`.
         init_log_std: Bounds of the uniform law from which psi starts.
         init_std: One standard deviation for every entry instead; 0 is the network itself.
+        preset: `paper` sets the network's own dropout to 0, as the authors' code does.
 
     Example:
         >>> import leanbayes as lb, torch
@@ -60,8 +62,10 @@ class MeanField(Method, name="mean_field"):
     num_data: int | None = None
     init_log_std: tuple[float, float] = (-6.0, -5.0)
     init_std: float | None = None
+    preset: Preset = "recommended"
 
     def __post_init__(self) -> None:
+        check_preset(self.preset)
         if self.estimator not in get_args(Estimator):
             raise ConfigError(
                 f"estimator must be one of {', '.join(get_args(Estimator))}; "
@@ -79,6 +83,11 @@ class MeanField(Method, name="mean_field"):
     def resolved_prior_std(self) -> float:
         """The standard deviation of the prior, however it was given."""
         return resolve_prior_std(self.prior_std, self.weight_decay, self.num_data)
+
+    @property
+    def silences_dropout(self) -> bool:
+        """Under the paper's preset."""
+        return self.preset == "paper"
 
     def slots(self, site: Site) -> dict[str, Posterior]:
         """A Gaussian for every tensor."""

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 
 from leanbayes.errors import ConfigError
 from leanbayes.methods.assignment import assigned, check_members
 from leanbayes.methods.base import KLKind, Method
-from leanbayes.methods.prior import resolve_prior_std
+from leanbayes.methods.preset import Preset, settled
+from leanbayes.methods.prior import check_not_negative, resolve_prior_std
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Granularity, Plan
 from leanbayes.posteriors import Posterior
 from leanbayes.posteriors.bank import Bank, IndexScope
 from leanbayes.select import Selector, Site, everything, norms, output
 
+PRESETS = {"init_std": (0.05, 0.1)}
 PLACES: dict[str, Selector] = {
     "norm": norms,
     "output": output,
@@ -34,7 +36,7 @@ class Patching(Method, name="patching"):
     networks. ECMP (`scope="element"`, or `cross=True`) draws one an element. `scope="network"` is
     an explicit ensemble of these layers; with `zero_copy=True` and two members `scope="input"` is
     dropout and `scope="element"` DropConnect (Table 2 of the paper). The trained parameter is
-    copy 0; copies that a pass does not pick get no gradient.
+    copy 0; copies that a pass does not pick get a gradient of 0, though momentum still moves them.
 
     Chen and Shyu, Ensemble model patching, 2019. Eq. 7 of the paper bounds an entropy the wrong way
     round; gradients are not affected. Its running mean divides by s + 1, so that probabilities sum
@@ -53,8 +55,11 @@ class Patching(Method, name="patching"):
         exact_output: Predictions average over all copies of the output layer exactly, on the same
             features, instead of drawing one; needs `scope="layer"` and an output bank.
         granularity: One index a `batch` (the paper) or a `row`.
-        init_std: Relative spread of the copies at the start.
-        prior_std: Scale of the prior in the cross-entropy.
+        init_std: Relative spread of the copies at the start (the paper does not say; 0.1 harms a
+            trained network).
+        prior_std: Scale of the prior in the cross-entropy, which is a weight decay of
+            `1 / (num_data K prior_std^2)` a copy: give `lb.param_groups` none beside it.
+        preset: `recommended` or `paper`.
     """
 
     paper: ClassVar[str] = "Chen and Shyu 2019, ensemble model patching"
@@ -70,37 +75,62 @@ class Patching(Method, name="patching"):
     where: Literal["norm", "output", "norm+output", "all"] | Selector = "norm+output"
     exact_output: bool = False
     granularity: Granularity = "batch"
-    init_std: float = 0.05
+    init_std: float | None = None
     prior_std: float = 1.0
+    preset: Preset = "recommended"
 
     def __post_init__(self) -> None:
+        init_std = settled(self.init_std, "init_std", self.preset, PRESETS)
+        object.__setattr__(self, "init_std", init_std)
         check_members(self.members)
         resolve_prior_std(self.prior_std, None, None)
-        if self.cross:
+        check_not_negative(init_std=self.init_std)
+        if self.granularity not in get_args(Granularity):
+            raise ConfigError(f"granularity is 'row' or 'batch', found {self.granularity!r}")
+        if self.cross and self.scope in ("layer", "element"):
             object.__setattr__(self, "scope", "element")
-        if self.scope not in get_args(IndexScope):
-            known = ", ".join(get_args(IndexScope))
-            raise ConfigError(f"scope is one of {known}; found {self.scope!r}")
-        if self.exact_output and (self.scope != "layer" or self.keep is not None):
-            raise ConfigError("exact_output needs scope='layer' with equally probable copies")
+        self._check_scope()
+        self._check_keep()
         if self.select == everything:
             object.__setattr__(self, "select", self.place)
+
+    def _check_scope(self) -> None:
+        known = get_args(IndexScope)
+        if self.scope not in known:
+            raise ConfigError(f"scope is one of {', '.join(known)}; found {self.scope!r}")
+        if self.cross and self.scope != "element":
+            raise ConfigError(f"cross=True means scope='element'; found scope={self.scope!r}")
+        if self.exact_output and (self.scope != "layer" or self.keep is not None):
+            raise ConfigError("exact_output needs scope='layer' with equally probable copies")
         if self.zero_copy and self.members < 2:
             raise ConfigError("a zero copy needs members >= 2: the trained copy and the zero")
-        if self.keep is not None and not (self.zero_copy and self.members == 2):
-            raise ConfigError("keep is the probability of the trained copy beside one zero copy")
+
+    def _check_keep(self) -> None:
+        if self.keep is None:
+            return
+        if not (self.zero_copy and self.members == 2 and 0 <= self.keep <= 1):
+            raise ConfigError(
+                "keep is the probability of the trained copy beside one zero copy, from 0 to 1 "
+                f"with members=2 and zero_copy=True; found {self.keep!r}"
+            )
+        if self.scope == "network":
+            raise ConfigError(
+                "keep needs an index that is drawn (scope='layer', 'input' or 'element'); under "
+                "scope='network' samples take the copies in turn"
+            )
 
     @property
     def place(self) -> Selector:
         """The layers that `where` stands for."""
-        if isinstance(self.where, Selector):
-            return self.where
-        if self.where not in PLACES:
+        where: Any = self.where  # whatever was given
+        if isinstance(where, Selector):
+            return where
+        if not isinstance(where, str) or where not in PLACES:
             raise ConfigError(
                 f"where is one of {', '.join(PLACES)} or a selector such as "
-                f"lb.select.by_name('layer4.*'); found {self.where!r}"
+                f"lb.select.by_name('layer4.*'); found {where!r}"
             )
-        return PLACES[self.where]
+        return PLACES[where]
 
     @property
     def index_members(self) -> int:
@@ -111,6 +141,11 @@ class Patching(Method, name="patching"):
     def enumerates_output(self) -> bool:
         """As set."""
         return self.exact_output
+
+    @property
+    def default_samples(self) -> int:
+        """Twenty; every member once where one index picks for the whole network."""
+        return self.index_members or super().default_samples
 
     def slots(self, site: Site) -> dict[str, Posterior]:
         """A bank for every tensor of a patched layer."""
@@ -123,10 +158,11 @@ class Patching(Method, name="patching"):
                 index=self.scope,
                 zero_copy=self.zero_copy,
                 keep=self.keep,
-                jitter=self.init_std,
+                jitter=self.init_std or 0.0,
                 prior_std=self.prior_std,
                 granularity=self.granularity,
                 input_dim=site.host.input_dim(site.layer),
+                input_groups=site.host.input_groups(site.layer),
             )
             for slot, tensor in site.tensors.items()
             if not (self.scope == "input" and tensor.dim() == 1)  # biases have no input units

@@ -34,6 +34,13 @@ def resolve_prior_std(
     return 1.0 / math.sqrt(decay * data)
 
 
+def check_not_negative(**scales: float | None) -> None:
+    """Raise on a negative scale, by the name of its field; None is left to a preset."""
+    for name, value in scales.items():
+        if value is not None and not value >= 0:
+            raise ConfigError(f"{name} must be at least 0, found {value!r}")
+
+
 def _positive(name: str, value: float) -> float:
     if not (math.isfinite(value) and value > 0):
         raise ConfigError(f"{name} must be a positive number, found {value!r}")

@@ -10,14 +10,19 @@ from leanbayes.methods.assignment import Assign
 from leanbayes.methods.base import KLKind
 from leanbayes.methods.mixture import MixtureMethod
 from leanbayes.methods.preset import Preset, settled
-from leanbayes.methods.prior import resolve_prior_std
+from leanbayes.methods.prior import check_not_negative, resolve_prior_std
 from leanbayes.posteriors import Posterior
 from leanbayes.posteriors.bank import Bank
 from leanbayes.posteriors.factors import FactorBank, Law
 from leanbayes.posteriors.points import PointFactors
 from leanbayes.select import Site
 
-PRESETS = {"init_std": (0.05, 0.5), "kl": ("mean", "sum"), "assign": ("split", "tile")}
+PRESETS = {
+    "init_std": (0.05, 0.5),
+    "init_signs": (None, 0.5),
+    "kl": ("mean", "sum"),
+    "assign": ("split", "tile"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +47,9 @@ class RankOne(MixtureMethod, name="rank_one"):
         prior_std: Scale of the prior around 1.
         stochastic: Which factors have a law; the other side keeps its factors as points.
         init_std: Spread of the members' means at the start.
-        init_scale: Scale at the start.
+        init_signs: Probability of +1 of initial means at +-1 (paper: 0.5), for training from
+            scratch; None draws them around 1.
+        init_scale: Scale at the start (the paper's sqrt(p / (1 - p)) at p = 0.001).
         clip: Draws are clipped to +- clip (needed for Cauchy); None leaves them.
         tied_sign: Centre the prior at the sign of each mean.
         assign: `split`, `interleave`, or `tile` (every row trains every member; objective only).
@@ -60,7 +67,8 @@ class RankOne(MixtureMethod, name="rank_one"):
     prior_std: float = 0.1
     stochastic: Literal["both", "in", "out"] = "both"
     init_std: float | None = None
-    init_scale: float = 0.03
+    init_signs: float | None = None
+    init_scale: float = 0.0316
     clip: float | None = 10.0
     tied_sign: bool = False
     assign: Assign | None = None  # type: ignore[assignment]
@@ -68,11 +76,14 @@ class RankOne(MixtureMethod, name="rank_one"):
     preset: Preset = "recommended"
 
     def __post_init__(self) -> None:
-        for name in ("init_std", "kl", "assign"):
+        for name in PRESETS:
             value = settled(getattr(self, name), name, self.preset, PRESETS)
             object.__setattr__(self, name, value)
         self.check()
         resolve_prior_std(self.prior_std, None, None)
+        check_not_negative(init_std=self.init_std, init_scale=self.init_scale)
+        if self.clip is not None and not self.clip > 0:
+            raise ConfigError(f"clip must be a positive number or None, found {self.clip!r}")
         if self.stochastic not in ("both", "in", "out"):
             raise ConfigError(f"stochastic is 'both', 'in' or 'out', found {self.stochastic!r}")
         if self.law not in ("normal", "cauchy"):
@@ -105,7 +116,8 @@ class RankOne(MixtureMethod, name="rank_one"):
     def _factors(self, site: Site, size: int, side: str) -> Posterior:
         like = next(iter(site.tensors.values()))
         spread = self.init_std or 0.0
-        if self.stochastic not in ("both", side):
+        # The one factor of a depthwise layer stands for both sides.
+        if self.stochastic not in ("both", side) and not site.depthwise:
             return PointFactors(like, size, members=self.members, init_std=spread)
         return FactorBank(
             like,
@@ -115,6 +127,7 @@ class RankOne(MixtureMethod, name="rank_one"):
             prior_std=self.prior_std,
             init_spread=spread,
             init_std=self.init_scale if spread else 0.0,
+            init_signs=self.init_signs if spread else None,
             clip=self.clip,
             kl_rule=self.kl,  # type: ignore[arg-type]
             tied_sign=self.tied_sign,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from leanbayes.errors import ConfigError
 from leanbayes.methods.assignment import Assign
 from leanbayes.methods.base import KLKind
 from leanbayes.methods.mixture import MixtureMethod
 from leanbayes.methods.preset import Preset, settled
-from leanbayes.methods.prior import resolve_prior_std
+from leanbayes.methods.prior import check_not_negative, resolve_prior_std
 from leanbayes.posteriors import Posterior
 from leanbayes.posteriors.low_rank import LowRankScale
 from leanbayes.select import Site
@@ -62,9 +62,13 @@ class SharedEnsemble(MixtureMethod, name="shared_ensemble"):
     preset: Preset = "recommended"
 
     def __post_init__(self) -> None:
+        init_std = settled(self.init_std, "init_std", self.preset, PRESETS)
+        object.__setattr__(self, "init_std", init_std)
         self.check()
-        if self.rank < 1:
-            raise ConfigError(f"rank must be at least 1, found {self.rank!r}")
+        check_not_negative(init_std=self.init_std)
+        rank: Any = self.rank  # whatever was given
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+            raise ConfigError(f"rank must be a whole number of at least 1, found {rank!r}")
         resolve_prior_std(self.prior_std, self.weight_decay, self.num_data)
 
     @property
@@ -79,8 +83,9 @@ class SharedEnsemble(MixtureMethod, name="shared_ensemble"):
                 tensor,
                 members=self.members,
                 rank=self.rank,
-                spread=settled(self.init_std, "init_std", self.preset, PRESETS),
+                spread=self.init_std or 0.0,
                 per_channel=self.per_channel,
+                summed=self.kl == "sum",
                 prior_std=resolve_prior_std(self.prior_std, self.weight_decay, self.num_data),
             )
             for slot, tensor in site.tensors.items()

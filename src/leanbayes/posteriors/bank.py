@@ -35,6 +35,7 @@ class Bank(Posterior):
         prior_std: Scale of the prior in the cross-entropy; None has none (weight decay is it).
         granularity: One draw a `batch` (group) or a `row`.
         input_dim: Which dimension of the tensor counts its input units.
+        input_groups: Groups of a convolution, whose rows count their own inputs in dim 1.
     """
 
     closed_form = True
@@ -53,13 +54,14 @@ class Bank(Posterior):
         prior_std: float | None = 1.0,
         granularity: Granularity = "batch",
         input_dim: int = 1,
+        input_groups: int = 1,
     ) -> None:
         super().__init__()
         self.copies, self.index, self.zero_copy, self.keep = members, index, zero_copy, keep
         self.members = members if index == "network" else 0
         # Under an index for the whole network the plan alone says which rows take which copy.
         self.prior_std, self.granularity = prior_std, "row" if index == "network" else granularity
-        self.input_dim = input_dim
+        self.input_dim, self.input_groups = input_dim, input_groups
         further = members - 1 - int(zero_copy)
         self.further: nn.Parameter | None = None
         if further:
@@ -80,9 +82,11 @@ class Bank(Posterior):
         """Uniform numbers, one an index."""
         if self.index == "network":  # the component is the draw
             return base.new_zeros(draws)
-        units = base.shape[self.input_dim : self.input_dim + 1] or base.shape
-        shapes = {"element": base.shape, "input": units}
-        return source.uniform(self.noise_key, draws, shapes.get(self.index, ()), base)
+        units = base.shape[min(self.input_dim, base.dim() - 1)] * self.input_groups
+        shapes = {"element": base.shape, "input": (units,)}
+        # In float32 whatever the type, so that a rounded network picks the same copies.
+        single = torch.empty((), device=base.device, dtype=torch.float32)
+        return source.uniform(self.noise_key, draws, shapes.get(self.index, ()), single)
 
     def random_numbers(self, base: Tensor) -> dict[str, int]:
         """One an index that is drawn here: none where the network's index picks."""
@@ -105,7 +109,12 @@ class Bank(Posterior):
             return self.values(base)[picks]
         if self.index == "input" and base.dim() > 1:
             after = base.dim() - 1 - self.input_dim
-            picks = picks.reshape(len(picks), *(1,) * self.input_dim, -1, *(1,) * after)
+            if self.input_groups > 1:  # [draws, rows, columns]: rows of a group share their columns
+                picks = picks.reshape(len(picks), self.input_groups, -1)
+                picks = picks.repeat_interleave(base.shape[0] // self.input_groups, 1)
+            else:
+                picks = picks.reshape(len(picks), *(1,) * self.input_dim, -1)
+            picks = picks.reshape(*picks.shape, *(1,) * after)
         return self.values(base).gather(0, picks.expand(len(picks), *base.shape))
 
     @staticmethod
@@ -147,6 +156,11 @@ class Bank(Posterior):
         terms = terms / (2 * self.prior_std**2)
         return terms if self.members else (self._shares(terms) * terms).sum()
 
+    @property
+    def decay_share(self) -> float:
+        """The probability of a copy."""
+        return 1 / self.copies if self.keep is None else self.keep
+
     def _shares(self, like: Tensor) -> Tensor:
         """The probability of every copy."""
         if self.keep is not None:
@@ -166,7 +180,7 @@ class Bank(Posterior):
     def _add_kl_grads(self, base: Tensor, scale: float, editable: Editable) -> None:
         if self.prior_std is None:
             return
-        share = 1 / self.copies if self.keep is None else self.keep
+        share = self.decay_share
         for copies in (base, self.further):
             if copies is not None and editable(copies):
                 gradient_of(copies).add_(copies, alpha=scale * share / self.prior_std**2)

@@ -66,6 +66,11 @@ class Posterior(nn.Module, ABC):
         """What keys the noise; tensors of a layer that share one index share this key."""
         return self.key
 
+    @property
+    def decay_share(self) -> float:
+        """The part of the weight decay that each copy gets; 0 where nothing here decays."""
+        return 1 / self.copies if self.copies else 0.0
+
     def random_dimensions(self, base: Tensor) -> int:
         """Random numbers that one draw takes; 0 for points, and for masks shaped like inputs.
 

@@ -32,6 +32,8 @@ class FactorBank(Posterior):
         prior_std: Scale of the prior.
         init_spread: Standard deviation of the initial means around 1.
         init_std: Initial scale.
+        init_std_spread: The initial scales are |N(init_std, init_std_spread^2)|.
+        init_signs: Probability of +1 of initial means at +-1 instead; None draws around 1.
         clip: Draws are clipped to [-clip, clip]; None leaves them.
         kl_rule: Which terms `kl` gives: by member, of the average of the members' draws, pairwise.
         tied_sign: Centre the prior at the sign of each mean instead of at 1.
@@ -49,6 +51,8 @@ class FactorBank(Posterior):
         prior_std: float = 0.1,
         init_spread: float = 0.05,
         init_std: float = 0.05,
+        init_std_spread: float = 0.0,
+        init_signs: float | None = None,
         clip: float | None = None,
         kl_rule: KLRule = "mean",
         tied_sign: bool = False,
@@ -58,8 +62,17 @@ class FactorBank(Posterior):
         self.clip, self.kl_rule, self.tied_sign = clip, kl_rule, tied_sign
         self.closed_form = kl_rule in ("mean", "sum")
         shape = (members, size)
-        self.location = nn.Parameter(1 + init_spread * like.new_empty(shape).normal_())
+        start = 1 + init_spread * like.new_empty(shape).normal_()
+        if init_signs is not None:
+            start = 2 * torch.bernoulli(torch.full_like(start, init_signs)) - 1
+        self.location = nn.Parameter(start)
         self.rho = nn.Parameter(like.new_full(shape, inverse_softplus(init_std)))
+        if init_std_spread:
+            scales = torch.full_like(start, init_std).addcmul_(
+                torch.randn_like(start), torch.full_like(start, init_std_spread)
+            )
+            with torch.no_grad():
+                self.rho.copy_(scales.abs().clamp_min(1e-6).expm1().log())
 
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
         """Standard numbers of the law, [draws, C]."""

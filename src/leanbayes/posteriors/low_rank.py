@@ -34,11 +34,12 @@ class LowRankScale(Posterior):
         spread: Standard deviation p of the entries of A at the start.
         per_channel: One column a channel of dim 1, constant over kernel positions.
         prior_std: Scale of the prior in the cross-entropy.
+        summed: The model sums the candidates' terms instead of averaging them.
     """
 
     closed_form = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         base: Tensor,
         *,
@@ -47,9 +48,11 @@ class LowRankScale(Posterior):
         spread: float = 0.1,
         per_channel: bool = False,
         prior_std: float = 1.0,
+        summed: bool = False,
     ) -> None:
         super().__init__()
         self.members, self.rank, self.prior_std = members, rank, prior_std
+        self.share = 1.0 if summed else 1.0 / members
         columns = base.shape[1] if per_channel else base[0].numel()
         mean = rank**-0.5
         std = math.sqrt((math.sqrt(rank * spread**2 + 1) - 1) / rank)
@@ -110,7 +113,7 @@ class LowRankScale(Posterior):
         """Closed forms (BayesAdapter's eq. 6 with the sign of a minimiser), a few products each.
 
         With G_k = A_k * W^2: dL_k = G_k R_k^T, dR_k = L_k^T G_k, dW = W * mean_k A_k^2, all over
-        prior_std^2 and the first two over K.
+        prior_std^2 and the first two over K; K times as much where the terms are summed.
         """
         with torch.no_grad():
             for posterior, base in sites:
@@ -118,7 +121,7 @@ class LowRankScale(Posterior):
                 posterior._add_kl_grads(base, scale / posterior.prior_std**2, editable)
 
     def _add_kl_grads(self, base: Tensor, scale: float, editable: Editable) -> None:
-        weight, left, right = whole(base), whole(self.left), whole(self.right)
+        weight, left, right = (at_least_float32(whole(p)) for p in (base, self.left, self.right))
         squares = self._squares(weight)
         if self.rank == 1:
             l2, r2 = left[..., 0] ** 2, right[:, 0] ** 2
@@ -131,7 +134,7 @@ class LowRankScale(Posterior):
         for target, grad in ((self.left, parts[0]), (self.right, parts[1]), (base, shared)):
             if editable(target):
                 part = shard_like(grad.to(target.dtype), target)
-                gradient_of(target).add_(part, alpha=scale / self.members)
+                gradient_of(target).add_(part, alpha=scale * self.share)
 
 
 def spread_over(matrix: Tensor, base: Tensor) -> Tensor:
