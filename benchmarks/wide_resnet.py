@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import leanbayes as lb
+from rows import ROWS
 
 NUM_DATA = 50_000
 SAMPLES = 4
@@ -114,21 +116,33 @@ def prediction(method: lb.Method, chunk: int, setting: Setting, compiled: bool) 
     forward, likelihood = compiled_if(model, compiled), lb.Categorical()
 
     def run() -> None:
-        with setting.autocast():
+        with setting.autocast(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of members that do not predict: the price is theirs
             lb.predict(forward, x, likelihood=likelihood, samples=SAMPLES, chunk=chunk)
 
     return run
 
 
 SHARED = lb.MeanField(estimator="shared")
-CELLS: tuple[tuple[str, str, Callable[[Setting, bool], Work]], ...] = (
-    ("train", "deterministic", plain_step),
-    ("train", "MeanField shared", partial(method_step, SHARED)),
-    ("train", "MeanField auto", partial(method_step, lb.MeanField())),
-    ("predict", "deterministic", plain_passes),
-    ("predict", "MeanField chunk 1", partial(prediction, SHARED, 1)),
-    ("predict", "MeanField chunk 4", partial(prediction, SHARED, SAMPLES)),
-)
+Cell = tuple[str, str, Callable[[Setting, bool], Work]]
+
+
+def cells(labels: str) -> list[Cell]:
+    """The deterministic network, and a step and a prediction of every method."""
+    methods = {row.label: row.method for row in ROWS if not row.kl_in_graph}
+    chosen = {label: method for label, method in methods.items() if labels in label}
+    step: list[Cell] = [("train", label, partial(method_step, m)) for label, m in chosen.items()]
+    passes: list[Cell] = [
+        ("predict", label, partial(prediction, method, 1)) for label, method in chosen.items()
+    ]
+    folded: Cell = ("predict", "MeanField shared, 4 folded", partial(prediction, SHARED, SAMPLES))
+    return [
+        ("train", "deterministic", plain_step),
+        *step,
+        ("predict", "deterministic", plain_passes),
+        *passes,
+        *([folded] if labels in folded[1] else []),
+    ]
 
 
 def measure_wide_resnet(args: argparse.Namespace) -> dict[str, Any]:
@@ -146,12 +160,11 @@ def measure_wide_resnet(args: argparse.Namespace) -> dict[str, Any]:
     )
     figures: list[dict[str, Any]] = []
     for compiled in (False,) if args.eager else (False, True):
-        for what, label, build in CELLS:
-            if args.rows in label or label == "deterministic":
-                cell = {"what": what, "label": label, "compiled": compiled}
-                cell |= measure_cell(partial(build, setting, compiled), setting)
-                figures.append(with_ratio(cell, figures))
-                print(line(figures[-1]), flush=True)
+        for what, label, build in cells(args.rows):
+            cell = {"what": what, "label": label, "compiled": compiled}
+            cell |= measure_cell(partial(build, setting, compiled), setting)
+            figures.append(with_ratio(cell, figures))
+            print(line(figures[-1]), flush=True)
     return {"parameters": parameters, "batch": setting.batch, "cells": figures}
 
 

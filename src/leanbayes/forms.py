@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -44,11 +45,28 @@ class Moments(NamedTuple):
     variance: Tensor  # [*shape]
 
 
+class Order(NamedTuple):
+    """Draws sorted by component, so that each component runs once on all of its rows."""
+
+    sorted: Tensor  # [D], draws in the order of their components
+    back: Tensor  # [D], where each draw is in that order
+    sizes: list[int]  # draws of every component
+
+
+def order_of(component: Tensor, device: torch.device | None = None) -> Order:
+    """Sort draws by component; from a tensor on the host nothing waits for a GPU."""
+    order = torch.argsort(component, stable=True)
+    sizes: list[int] = torch.bincount(component).tolist()
+    back = torch.argsort(order)
+    return Order(order.to(device or component.device), back.to(device or component.device), sizes)
+
+
 class Selected(NamedTuple):
     """Draw d is `values[component[d]]`: one of K copies of the tensor."""
 
     values: Tensor  # [K, *shape]
     component: Tensor  # [D]
+    order: Order | None = None
 
 
 class LowRank(NamedTuple):
@@ -62,6 +80,7 @@ class LowRank(NamedTuple):
     left: Tensor  # [K, shape[0], r]
     right: Tensor  # [K, r, columns]
     component: Tensor  # [D]
+    order: Order | None = None
 
 
 Form = Shared | PerDraw | Flipped | Moments | Selected | LowRank

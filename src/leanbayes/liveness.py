@@ -45,7 +45,8 @@ def check_alive(model: BayesianModel, example: Any) -> None:
 
 
 def _uses_in_training(model: BayesianModel, example: Any) -> Uses:
-    rows = fold(example, 2 if count_rows((example,), {}) == 1 else 1)  # BatchNorm needs two
+    needed = max(2, model.method.index_members)  # BatchNorm needs two rows, every member one
+    rows = fold(example, -(-needed // count_rows((example,), {})))
     model.train()
     with torch.enable_grad(), _tracing(model) as trace:
         output = call(model, rows)

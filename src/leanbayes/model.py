@@ -100,7 +100,9 @@ class BayesianModel(nn.Module):
                 f"draw: expected Plan(groups=1), found groups={plan.groups}, "
                 f"per_row={plan.per_row}"
             )
-        scope, plan = self.scope, self._with_members(plan)
+        scope = self.scope
+        scope.on_host, plan = plan.component, self._with_members(plan)
+        scope.orders = {}
         scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
         scope.traced = torch.compiler.is_compiling()
         scope.ahead = {}

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from leanbayes.errors import PlanError
-from leanbayes.forms import Flipped, Form, LowRank, Moments, PerDraw, Selected, Shared
+from leanbayes.forms import Flipped, Form, LowRank, Moments, PerDraw, Selected, Shared, order_of
 
 Convolve = Callable[[Tensor, Tensor, int], Tensor]  # (rows, weight, blocks of channels)
 
@@ -33,9 +33,10 @@ def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
             return shifted(y, bias, -1)
         case Moments(mean, variance):
             return _local_linear(x, mean, variance, bias)
-        case Selected(values, index):
-            y = by_component(x, index, len(values), lambda rows, k: F.linear(rows, values[k]))
-            return added(y, bias, -1)
+        case Selected(values):
+            return added(
+                by_component(x, weight, lambda rows, k: F.linear(rows, values[k])), bias, -1
+            )
         case LowRank(base, left, right, index):
             return added(_low_rank_linear(x, base, left[index], right[index]), bias, -1)
 
@@ -80,14 +81,13 @@ def convolution(
             before, after = (sign0, sign1) if transposed else (sign1, sign0)
             noise = convolve(scaled(x, before, 1), delta, 1)
             y = plus_scaled(convolve(x, mean, 1), noise, after, 1)
-        case Selected(values, index):
-            y = by_component(x, index, len(values), lambda rows, k: convolve(rows, values[k], 1))
-        case LowRank(base, _, right, index):
-            if right.shape[2] == base.shape[1] != base[0].numel():
+        case Selected(values):
+            y = by_component(x, weight, lambda rows, k: convolve(rows, values[k], 1))
+        case LowRank(base, _, right):
+            if right.shape[2] == base.shape[1]:  # by channel, as with kernels of one position
                 return added(_low_rank_convolution(x, weight, convolve, transposed), bias, 1)
-            y = by_component(
-                x, index, len(weight.left), lambda rows, k: convolve(rows, candidate(weight, k), 1)
-            )
+            form = weight
+            y = by_component(x, form, lambda rows, k: convolve(rows, candidate(form, k), 1))
         case Moments():
             raise TypeError("a convolution has no local form: its kernel is shared by positions")
     return added(y, bias, 1)
@@ -164,24 +164,24 @@ def channel_scaled(weight: Tensor, factor: Tensor, *, first: bool, groups: int =
 
 
 def by_component(
-    x: Tensor, index: Tensor, members: int, run: Callable[[Tensor, int], Tensor]
+    x: Tensor, form: Selected | LowRank, run: Callable[[Tensor, int], Tensor]
 ) -> Tensor:
     """Run each component on its blocks of rows, all at once, and give the rows their order back.
 
-    Sorting reads the index on the host, which a compiled graph cannot: it runs every component on
-    every row and picks instead.
+    Sorting reads the components on the host, which a compiled graph cannot: it runs every component
+    on every row and picks instead.
     """
+    index = form.component
     if torch.compiler.is_compiling():
+        members = len(form.values if isinstance(form, Selected) else form.left)
         every = torch.stack([blocks(run(x, k), len(index)) for k in range(members)])
         picked = every[index, torch.arange(len(index), device=x.device)]
         return rejoined(picked, (x.shape[0], *picked.shape[2:]))
-    parts = blocks(x, len(index))
-    order = torch.argsort(index, stable=True)
-    sizes = torch.bincount(index).tolist()
-    pieces = torch.split(parts[order], sizes)
+    order = form.order or order_of(index)
+    pieces = torch.split(blocks(x, len(index))[order.sorted], order.sizes)
     done = [run(rows.flatten(0, 1), k) for k, rows in enumerate(pieces) if len(rows)]
     y = torch.cat(done)
-    return rejoined(blocks(y, len(index))[torch.argsort(order)], y.shape)
+    return rejoined(blocks(y, len(index))[order.back], y.shape)
 
 
 def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:

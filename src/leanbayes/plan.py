@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from leanbayes.errors import PlanError
-from leanbayes.forms import Form
+from leanbayes.forms import Form, Order, order_of
 from leanbayes.noise import FreshNoise, NoiseSource
 
 Granularity = Literal["row", "batch"]
@@ -92,6 +92,8 @@ class Scope:
         visited: Tensors drawn so far; None outside a pass.
         trace: Where a list, hosts note every use of a slot in it (the liveness check).
         ahead: Tensors of a prediction pass that were drawn on entry, by key.
+        on_host: The plan's components where they were made, before they went to the device.
+        orders: Draws sorted by component, by their number.
         traced: The whole pass is in one compiled graph, not only blocks of it.
     """
 
@@ -102,6 +104,8 @@ class Scope:
     trace: list[tuple[torch.nn.Module, str]] | None = None
     traced: bool = False
     ahead: dict[str, Form] = field(default_factory=dict)
+    on_host: Tensor | None = None
+    orders: dict[int, Order] = field(default_factory=dict)
 
     def draws(self, granularity: Granularity) -> int:
         """How many draws a slot of this granularity takes in this pass."""
@@ -110,12 +114,18 @@ class Scope:
     def component(self, granularity: Granularity) -> Tensor | None:
         """The mixture component of each draw of such a slot; None where the plan names none."""
         component = self.plan.component
+        return None if component is None else _spread(component, self.draws(granularity))
+
+    def order(self, granularity: Granularity) -> Order | None:
+        """The draws of such a slot sorted by component: once a pass, whatever the layers."""
+        component = self.plan.component
+        if component is None or torch.compiler.is_compiling():
+            return None
         draws = self.draws(granularity)
-        if component is None or len(component) == draws:
-            return component
-        if draws % len(component) == 0:  # components of groups, draws of rows
-            return component.repeat_interleave(draws // len(component))
-        return component[:: len(component) // draws]
+        if draws not in self.orders:
+            on_host = component if self.on_host is None else self.on_host
+            self.orders[draws] = order_of(_spread(on_host, draws), component.device)
+        return self.orders[draws]
 
     @property
     def source(self) -> NoiseSource:
@@ -145,6 +155,15 @@ class Scope:
                 "example=x): both calls then use one draw"
             )
         self.visited.add(key)
+
+
+def _spread(component: Tensor, draws: int) -> Tensor:
+    """Components of groups or rows as components of so many draws."""
+    if len(component) == draws:
+        return component
+    if draws % len(component) == 0:  # components of groups, draws of rows
+        return component.repeat_interleave(draws // len(component))
+    return component[:: len(component) // draws]
 
 
 def count_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

@@ -26,15 +26,35 @@ def leanbayes(monkeypatch, capsys):
 def python():
     """Run python in a process of its own, where no other test has registered anything."""
 
-    def run(*arguments):
+    def run(*arguments, timeout=240):
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         return subprocess.run(
             [sys.executable, "-W", "error", *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=timeout,
             check=False,
             env=environment,
         )
 
     return run
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Make `--smoke` still smaller: two steps a method, and the named methods alone."""
+    import leanbayes as lb
+    from leanbayes.cli import setting
+
+    def shrink(*names, **more):
+        known = lb.methods()
+        chosen = {name: known[name] for name in names} | more
+        monkeypatch.setattr(lb, "methods", lambda: chosen)
+        small = {"train_images": 32, "test_images": 20, "ood_images": 10, "epochs": 1}
+        monkeypatch.setattr(
+            setting,
+            "smoke_settings",
+            lambda seed: setting.Settings(seed=seed, tuning_epochs=1, batch=16, samples=2, **small),
+        )
+
+    return shrink

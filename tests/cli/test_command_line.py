@@ -5,7 +5,7 @@ import pytest
 
 import leanbayes as lb
 from leanbayes.cli import app
-from leanbayes.cli.table import render
+from leanbayes.cli.table import filled, render
 
 
 def test_help_names_every_command(leanbayes):
@@ -90,13 +90,25 @@ def test_any_other_error_is_not_hidden(monkeypatch):
         main()
 
 
-def test_methods_lists_every_method_of_the_registry(leanbayes):
-    lines = leanbayes("methods").out.splitlines()
-    assert lines[0].split() == ["name", "paper", "cost", "advice"]
-    assert [line.split()[0] for line in lines[2:]] == sorted(lb.methods())
-    for line, (_, method) in zip(lines[2:], sorted(lb.methods().items()), strict=True):
-        for text in (method.paper, method.cost, method.advice):
-            assert text in line
+@pytest.mark.parametrize("columns", [80, 120])
+def test_methods_lists_every_method_within_the_terminal(leanbayes, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = leanbayes("methods").out
+    assert max(map(len, text.splitlines())) <= columns
+    blocks = text.strip().split("\n\n")
+    assert [block.splitlines()[0] for block in blocks] == sorted(lb.methods())
+    for block, (_, method) in zip(blocks, sorted(lb.methods().items()), strict=True):
+        words = " ".join(block.split())
+        for fact in (f"paper {method.paper}", f"cost {method.cost}", f"use {method.advice}"):
+            assert fact in words
+
+
+def test_a_narrow_terminal_breaks_lines_between_words_and_hangs_them():
+    text = filled("use    noise where the output feels it", 24, indent=2, hang=7)
+    assert text.splitlines() == [
+        "  use    noise where the",
+        "         output feels it",
+    ]
 
 
 def test_methods_as_json_holds_the_same_facts(leanbayes):

@@ -245,6 +245,10 @@ BUILDERS = (
 )
 
 
+# What costs seconds a cell (graphs, processes) runs on these in `make test`, on all in `test-all`.
+FEW = ("mlp", "conv_norm", "transformer", "lstm")
+
+
 def nets(seed: int = 0) -> dict[str, Callable[[], Built]]:
     """Every network by name; each call builds equal weights and inputs, whatever the generator."""
 

@@ -14,6 +14,7 @@ from nets import (
     gradients,
     has_point_members,
     labels,
+    nets,
     predicted,
     slot_parameters,
 )
@@ -24,7 +25,20 @@ import leanbayes as lb
 from leanbayes.model import unwrap
 from leanbayes.plan import fold
 
+QUICK = (
+    "mlp",
+    "conv_norm",
+    "tokens",
+    "transformer",
+)  # a recurrent graph takes ten seconds and more
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+
+@pytest.fixture(
+    params=[pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in nets()]
+)
+def net_name(request):
+    return request.param
 
 
 def compiled(model, backend="aot_eager", **options):

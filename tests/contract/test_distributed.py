@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from nets import converted, default, gradients, labels, nets, predicted, silent
+from nets import FEW, converted, default, gradients, labels, nets, predicted, silent
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -166,7 +166,7 @@ def process_group(rank, folder):
     dist.destroy_process_group()
 
 
-def work(rank, method_name, folder):
+def work(rank, method_name, names, folder):
     # FSDP2 warns of outputs on which it would lose its hooks; stock layers give such, too.
     warnings.simplefilter("error")
     stock = r"FSDP2-wrapped module \(FSDP(Linear|(Bayesian)?(LSTM|GRU))\) returned a view"
@@ -176,17 +176,17 @@ def work(rank, method_name, folder):
     with process_group(rank, folder):
         found = {
             (kind, name): measured(kind, method, name, rank, folder)
-            for name in nets()
+            for name in names
             for kind in WRAPPERS
         }
         torch.save(found, f"{folder}/rank{rank}.pt")
         del found
 
 
-def results_of(method, folder):
+def results_of(method, names, folder):
     """What both processes measured; they end, well or not, before this returns."""
     context = mp.start_processes(
-        work, (method.name, str(folder)), nprocs=WORLD, join=False, start_method="spawn"
+        work, (method.name, names, str(folder)), nprocs=WORLD, join=False, start_method="spawn"
     )
     deadline = time.monotonic() + 2 * PATIENCE
     try:
@@ -218,6 +218,8 @@ def pooled(grads):
             path, _, rest = name.partition("slots.")
             slot, _, number = rest.partition(".further")
             totals[path + slot] += grad if number else grad.sum(0)
+        elif name.endswith((".left", ".right")):  # candidates of random rows
+            totals[name] = grad.sum(0)
     return totals
 
 
@@ -227,7 +229,7 @@ def check_training(first, second, kind, method, name):
     if quiet is not None:
         model, inputs = converted(quiet, name)
         single = objective_gradients(model, batch_of(method, inputs), seed=0)
-        # Which copy of a bank a process draws is its own affair; what all copies get is not.
+        # Which copy or candidate a process draws is its own affair; what all of them get is not.
         found, single = pooled(first["quiet"]), pooled(single)
         assert_gradients(found, single, tolerance, f"{where} against one process")
     for each in (first, second):
@@ -256,8 +258,13 @@ def check_prediction(first, second, kind, method, name, folder):
     assert not torch.allclose(loaded, expected, rtol=1e-5, atol=1e-5), f"{where}: nothing learnt"
 
 
-def test_ddp_and_fsdp2_train_predict_and_save_as_one_process_does(method, tmp_path):
-    first, second = results_of(method, tmp_path)
+@pytest.mark.parametrize(
+    "names",
+    [FEW, pytest.param(tuple(n for n in nets() if n not in FEW), marks=pytest.mark.slow)],
+    ids=["few", "others"],
+)
+def test_ddp_and_fsdp2_train_predict_and_save_as_one_process_does(method, names, tmp_path):
+    first, second = results_of(method, names, tmp_path)
     for kind, name in first:
         cell = first[kind, name], second[kind, name], kind, method, name
         check_training(*cell)

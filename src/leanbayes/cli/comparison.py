@@ -72,6 +72,11 @@ class Score:
         own, others = (s.tuning_seconds / s.tuning_steps for s in (self, other))
         return own / others
 
+    def training_ratio(self, other: Score, start: float) -> float:
+        """The price of all training and fitting, with the seconds before the fine-tuning in it."""
+        own, others = (start + s.tuning_seconds + s.fitting_seconds for s in (self, other))
+        return own / others
+
     def predict_ratio(self, other: Score) -> float:
         """The price of a prediction with all its draws against another method's."""
         return self.prediction_seconds / other.prediction_seconds

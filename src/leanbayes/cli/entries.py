@@ -48,7 +48,7 @@ class Entry:
     label: str
     name: str
     method: Callable[[Settings], lb.Method]
-    rate: Callable[[Settings], float] = field(default=lambda s: s.choices.scale_lr)
+    rate: Callable[[Settings], float] = field(default=lambda s: s.tuning_lr)
     every_member: bool = False
     note: str = ""
     own: bool = True

@@ -9,12 +9,8 @@ from leanbayes.cli.entries import BASELINE, Ensemble, Entry, PostHoc, Scored
 from leanbayes.cli.setting import Settings
 
 
-def _factors(settings: Settings) -> float:
-    return settings.choices.factor_lr
-
-
-def _copies(settings: Settings) -> float:
-    return settings.choices.copy_lr
+def _scales(settings: Settings) -> float:
+    return settings.choices.scale_lr
 
 
 def _composed(_settings: Settings) -> lb.Method:
@@ -33,54 +29,49 @@ def _collection(settings: Settings) -> dict[str, float]:
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(label="map", name=BASELINE, method=lambda _: lb.MAP()),
-    Entry(label="mean_field", name="mean_field", method=lambda _: lb.MeanField()),
+    Entry(label="mean_field", name="mean_field", method=lambda _: lb.MeanField(), rate=_scales),
     Scored(
         label="partial",
         name="partial",
         method=lambda s: lb.Partial(rate=s.choices.partial_rate),
+        rate=_scales,
         note="scores every parameter in one pass over the training images first",
     ),
     Entry(
         label="shared_ensemble",
         name="shared_ensemble",
         method=lambda _: lb.SharedEnsemble(),
-        rate=_factors,
         every_member=True,
     ),
-    Entry(label="implicit", name="implicit", method=lambda _: lb.Implicit(), rate=_factors),
-    Entry(label="rank_one normal", name="rank_one", method=lambda _: lb.RankOne(), rate=_factors),
+    Entry(label="implicit", name="implicit", method=lambda _: lb.Implicit()),
+    Entry(label="rank_one normal", name="rank_one", method=lambda _: lb.RankOne()),
     Entry(
         label="rank_one cauchy",
         name="rank_one",
-        method=lambda _: lb.RankOne(law="cauchy"),
-        rate=_factors,
+        method=lambda s: lb.RankOne(law="cauchy", init_scale=s.choices.cauchy_scale),
     ),
     Entry(
         label="patching EMP",
         name="patching",
         method=lambda _: lb.Patching(),
-        rate=_copies,
         note="patches the output layer alone: LeNet has no norm layers",
     ),
     Entry(
         label="patching ECMP",
         name="patching",
         method=lambda _: lb.Patching(cross=True),
-        rate=_copies,
         note="patches the output layer alone: LeNet has no norm layers",
     ),
     Entry(
         label="compose",
         name="compose",
         method=_composed,
-        rate=_factors,
         note="rank_one on the convolutions, mean_field on the output layer",
     ),
     Entry(
         label="batch_ensemble",
         name="batch_ensemble",
         method=lambda _: lb.BatchEnsemble(),
-        rate=_factors,
         every_member=True,
     ),
     Entry(label="mc_dropout", name="mc_dropout", method=lambda _: lb.MCDropout()),
@@ -91,7 +82,7 @@ ENTRIES: tuple[Entry, ...] = (
         method=lambda _: lb.SWAG(),
         options=_collection,
         epochs=lambda s: s.choices.swag_epochs,
-        note="collects iterates of SGD for {swag_epochs} epochs after the fine-tuning",
+        note="collects iterates of SGD after the fine-tuning (epochs: {swag_epochs})",
     ),
     PostHoc(
         label="laplace diagonal",
@@ -111,7 +102,6 @@ ENTRIES: tuple[Entry, ...] = (
         label="deep_ensemble",
         name="deep_ensemble",
         method=lambda s: lb.DeepEnsemble(members=s.choices.ensemble_members, assign="turns"),
-        rate=lambda s: s.tuning_lr,
         every_member=True,
         note="costs {ensemble_members} trainings and {ensemble_members} fine-tunings",
     ),
@@ -126,4 +116,4 @@ def lineup(known: Mapping[str, type[lb.Method]]) -> list[Entry]:
 
 
 def _plain(name: str, method: type[lb.Method]) -> Entry:
-    return Entry(label=name, name=name, method=lambda _: method(), own=False)
+    return Entry(label=name, name=name, method=lambda _: method(), rate=_scales, own=False)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
-from leanbayes.cli.table import render
-
-COLUMNS = ("name", "paper", "cost", "advice")
+from leanbayes.cli.table import filled, page_width
 
 
 def methods(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """List every method: its paper, what it costs and when to use it."""
     import leanbayes as lb
@@ -25,4 +24,14 @@ def methods(
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    typer.echo(render(COLUMNS, [[m[column] for column in COLUMNS] for m in found], left=4))
+    typer.echo("\n\n".join(_block(method, page_width()) for method in found))
+
+
+def _block(method: Mapping[str, str], width: int) -> str:
+    """The name, then a line each for the rest, broken where the terminal is narrow."""
+    lines = (
+        f"paper  {method['paper']}",
+        f"cost   {method['cost']}",
+        f"use    {method['advice']}",
+    )
+    return "\n".join([method["name"], *(filled(line, width, indent=2, hang=7) for line in lines)])

@@ -22,7 +22,7 @@ def stage(name: str, steps: int) -> Iterator[Tick]:
     if sys.stderr.isatty():
         from tqdm import tqdm
 
-        with tqdm(total=steps, desc=f"{name:<24}", file=sys.stderr, unit="step") as bar:
+        with tqdm(total=steps, desc=f"{name:<28}", file=sys.stderr, unit="step") as bar:
             yield bar.update
         return
     start = time.perf_counter()

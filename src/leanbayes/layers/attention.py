@@ -215,9 +215,9 @@ def _rows(form: Form, part: slice) -> Form:
             return Flipped(
                 mean[part], delta[part], None if sign0 is None else sign0[:, part], sign1
             )
-        case Selected(values, index):
-            return Selected(values[:, part], index)
-        case LowRank(base, left, right, index):
-            return LowRank(base[part], left[:, part], right, index)
+        case Selected(values):
+            return form._replace(values=values[:, part])
+        case LowRank(base, left):
+            return form._replace(base=base[part], left=left[:, part])
         case _:
             raise TypeError(f"rows of {type(form).__name__} are not defined")

@@ -69,7 +69,7 @@ def transposed(form: Form) -> Form:
             return Flipped(mean.T, delta.T, sign1, sign0)
         case Moments(mean, variance):
             return Moments(mean.T, variance.T)
-        case Selected(values, index):
-            return Selected(values.mT, index)
-        case LowRank(base, left, right, index):
-            return LowRank(base.T, right.mT, left.mT, index)
+        case Selected(values):
+            return form._replace(values=values.mT)
+        case LowRank(base, left, right):
+            return form._replace(base=base.T, left=right.mT, right=left.mT)

@@ -137,7 +137,8 @@ class Bank(Posterior):
         if self.index not in ("network", "layer") or len(noise) == 1 or base.dim() == 1:
             values = self.draw(base, noise, component)
             return Shared(values[0]) if len(values) == 1 else PerDraw(values)
-        return Selected(self.values(base), self.picks(noise, component))
+        order = scope.order(self.granularity) if self.index == "network" else None
+        return Selected(self.values(base), self.picks(noise, component), order)
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:
         """A copy, or the expected value of a draw."""

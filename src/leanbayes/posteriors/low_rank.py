@@ -77,7 +77,7 @@ class LowRankScale(Posterior):
                 base, self.left[form.component], self.right[form.component], form.component
             )
             return Shared(candidate(one, 0))
-        return form
+        return form._replace(order=scope.order(self.granularity))
 
     def _form(self, base: Tensor, draws: int, component: Tensor | None) -> LowRank:
         index = member_index(component, draws, self.members, base.device)
