@@ -102,6 +102,7 @@ class BayesianModel(nn.Module):
             )
         scope = self.scope
         scope.on_host, plan = plan.component, self._with_members(plan)
+        scope.member = _only_member(scope.on_host)
         scope.orders = {}
         scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
         scope.traced = torch.compiler.is_compiling()
@@ -228,6 +229,13 @@ class BayesianModel(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         # Weak references neither pickle nor belong to a copy.
         return {**super().__getstate__(), "_edits": []}  # type: ignore[no-untyped-call]
+
+
+def _only_member(component: Tensor | None) -> int | None:
+    """The component, where there is one and reading it makes nobody wait."""
+    if component is None or len(component) != 1 or torch.compiler.is_compiling():
+        return None
+    return int(component) if component.device.type == "cpu" else None
 
 
 def unwrap(model: nn.Module) -> BayesianModel:

@@ -145,9 +145,14 @@ def with_factors(
     value = weight.value
     if value.numel() > x.numel():
         return weight, before, after
-    if before is not None and before.shape[0] == 1 and before.dim() == 2:
+    ready = [f is not None and f.shape[0] == 1 and f.dim() == 2 for f in (before, after)]
+    if all(ready) and groups == 1 and before is not None and after is not None:
+        rows, columns = (before, after) if first else (after, before)  # one pass over the weight
+        outer = rows.to(value.dtype).T * columns.to(value.dtype)
+        return Shared(value * outer.reshape(*outer.shape, *(1,) * (value.dim() - 2))), None, None
+    if ready[0] and before is not None:
         value, before = channel_scaled(value, before[0], first=first, groups=groups), None
-    if after is not None and after.shape[0] == 1 and after.dim() == 2:
+    if ready[1] and after is not None:
         value, after = channel_scaled(value, after[0], first=not first, groups=groups), None
     return Shared(value), before, after
 

@@ -93,6 +93,7 @@ class Scope:
         trace: Where a list, hosts note every use of a slot in it (the liveness check).
         ahead: Tensors of a prediction pass that were drawn on entry, by key.
         on_host: The plan's components where they were made, before they went to the device.
+        member: The one component of all draws of a pass, where it is known beforehand.
         orders: Draws sorted by component, by their number.
         traced: The whole pass is in one compiled graph, not only blocks of it.
     """
@@ -105,6 +106,7 @@ class Scope:
     traced: bool = False
     ahead: dict[str, Form] = field(default_factory=dict)
     on_host: Tensor | None = None
+    member: int | None = None
     orders: dict[int, Order] = field(default_factory=dict)
 
     def draws(self, granularity: Granularity) -> int:

@@ -83,7 +83,9 @@ def test_values_without_a_preset_are_those_of_the_papers():
     assert lb.Patching(cross=True).scope == "element"
     assert lb.MeanField().init_log_std == (-6.0, -5.0)
     assert lb.SharedEnsemble().members == 20
-    assert (lb.SharedEnsemble().assign, lb.RankOne().clip) == ("random", 10.0)
+    assert lb.SharedEnsemble().assign == "random"
+    assert lb.RankOne().bound is None  # five hundred standard deviations away
+    assert lb.RankOne(law="cauchy").bound == lb.RankOne(preset="paper").bound == 10.0
     assert (lb.Partial().rate, lb.Partial().init_rho) == (0.01, (-5.0, 0.1))
     assert (lb.BatchEnsemble().init_std, lb.BatchEnsemble().members) == (0.05, 4)
 

@@ -50,7 +50,8 @@ class RankOne(MixtureMethod, name="rank_one"):
         init_signs: Probability of +1 of initial means at +-1 (paper: 0.5), for training from
             scratch; None draws them around 1.
         init_scale: Scale at the start (the paper's sqrt(p / (1 - p)) at p = 0.001).
-        clip: Draws are clipped to +- clip (needed for Cauchy); None leaves them.
+        clip: Draws are clipped to +- clip: 10 for Cauchy, whose tails need it, and in the paper's
+            preset; a Gaussian around 1 never comes near it. `math.inf` never clips.
         tied_sign: Centre the prior at the sign of each mean.
         assign: `split`, `interleave`, or `tile` (every row trains every member; objective only).
         preset: `recommended` or `paper`.
@@ -69,7 +70,7 @@ class RankOne(MixtureMethod, name="rank_one"):
     init_std: float | None = None
     init_signs: float | None = None
     init_scale: float = 0.0316
-    clip: float | None = 10.0
+    clip: float | None = None
     tied_sign: bool = False
     assign: Assign | None = None  # type: ignore[assignment]
     kl: str | None = None  # type: ignore[assignment]
@@ -90,6 +91,13 @@ class RankOne(MixtureMethod, name="rank_one"):
             raise ConfigError(f"law is 'normal' or 'cauchy', found {self.law!r}")
         if self.law == "cauchy" and self.kl == "pairwise":
             raise ConfigError("kl='pairwise' is a bound for Gaussians; use kl='mean' for Cauchy")
+
+    @property
+    def bound(self) -> float | None:
+        """Where draws are clipped; None where they are not."""
+        if self.clip is not None:
+            return self.clip
+        return 10.0 if self.law == "cauchy" or self.preset == "paper" else None
 
     @property
     def default_samples(self) -> int:
@@ -128,7 +136,7 @@ class RankOne(MixtureMethod, name="rank_one"):
             init_spread=spread,
             init_std=self.init_scale if spread else 0.0,
             init_signs=self.init_signs if spread else None,
-            clip=self.clip,
+            clip=self.bound,
             kl_rule=self.kl,  # type: ignore[arg-type]
             tied_sign=self.tied_sign,
         )

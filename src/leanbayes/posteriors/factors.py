@@ -10,8 +10,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from leanbayes.noise import NoiseSource
+from leanbayes.forms import Ask, Form, Shared
+from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
+from leanbayes.plan import Scope
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of, member_index
 from leanbayes.posteriors.kl import cauchy_kl, normal_kl, pairwise_terms
 from leanbayes.posteriors.scale import inverse_softplus, softplus
@@ -82,6 +84,15 @@ class FactorBank(Posterior):
         uniform = source.uniform(self.noise_key, draws, size, base)
         # Away from the ends, where the tangent is infinite.
         return torch.tan(math.pi * (uniform.clamp(1e-6, 1 - 1e-6) - 0.5))
+
+    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
+        """As for any law, with a short way for a predicted sample of one member."""
+        source, member = scope.plan.noise, scope.member
+        if member is None or not isinstance(source, KeyedNoise) or torch.is_grad_enabled():
+            return super().form(base, scope, ask)
+        scale = source.remember(self.key, lambda: softplus(self.rho))[member]
+        value = torch.addcmul(self.location[member], scale, self.noise(base, 1, source)[0])
+        return Shared(value if self.clip is None else value.clamp_(-self.clip, self.clip))
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """`mean_k + scale_k * noise`, k the component of each draw."""
