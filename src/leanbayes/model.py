@@ -82,10 +82,10 @@ class BayesianModel(nn.Module):
         Two passes may precede one backward pass (a regulariser on other inputs, say).
         """
         scope = self.scope
-        state = scope.plan, scope.rows, scope.shared
+        state = scope.state()
 
         def recall(_grad: Tensor) -> None:
-            scope.plan, scope.rows, scope.shared = state
+            scope.recall(state)
 
         for leaf in pytree.tree_leaves(output):
             if isinstance(leaf, Tensor) and leaf.grad_fn is not None:

@@ -129,6 +129,14 @@ class Scope:
             self.orders[draws] = order_of(_spread(on_host, draws), component.device)
         return self.orders[draws]
 
+    def state(self) -> tuple[object, ...]:
+        """What layers read of the pass under way, to be set again by `recall`."""
+        return self.plan, self.rows, self.shared, self.on_host, self.member, self.orders
+
+    def recall(self, state: tuple[Any, ...]) -> None:
+        """Go back to a pass, as recomputation in its backward pass does."""
+        self.plan, self.rows, self.shared, self.on_host, self.member, self.orders = state
+
     @property
     def source(self) -> NoiseSource:
         """Where this pass takes its random numbers from."""

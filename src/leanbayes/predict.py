@@ -283,7 +283,7 @@ def predicting(model: BayesianModel) -> Iterator[None]:
     """Evaluation mode without gradients; every module's own mode comes back."""
     modes = [(module, module.training) for module in model.modules()]
     scope = model.scope
-    before = scope.plan, scope.rows, scope.shared
+    before = scope.state()
     model.eval()
     try:
         # Compiled blocks run eagerly: keys in a graph would cost one a block.
@@ -294,7 +294,7 @@ def predicting(model: BayesianModel) -> Iterator[None]:
             yield
     finally:
         # A backward pass under way may recompute its blocks; and noise is not to outlive the call.
-        scope.plan, scope.rows, scope.shared = before
+        scope.recall(before)
         reshard(model)
         for module, training in modes:
             module.training = training

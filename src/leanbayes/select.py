@@ -126,6 +126,7 @@ linears = Selector("kind", ("linear",))
 convs = Selector("kind", ("conv",))
 embeddings = Selector("kind", ("embedding",))
 attentions = Selector("kind", ("attention",))
+dropouts = Selector("kind", ("dropout",))
 recurrents = Selector("kind", ("recurrent",))
 
 

@@ -48,7 +48,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         label="rank_one cauchy",
         name="rank_one",
-        method=lambda s: lb.RankOne(law="cauchy", init_scale=s.choices.cauchy_scale),
+        method=lambda _: lb.RankOne(law="cauchy"),
     ),
     Entry(
         label="patching EMP",

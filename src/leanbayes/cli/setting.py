@@ -25,8 +25,6 @@ class Choices:
             this a step and stop before the KL has made them too wide for so few images: more epochs
             want less.
         partial_rate: Random fraction of the parameters; at the default of 1 % little is random.
-        cauchy_scale: Start of the Cauchy law: of some 400 factors the default of 0.03 throws eight
-            off by more than 1 in every draw.
         swag_lr: Of SGD in the collection; the spread grows with it.
         swag_epochs: Of the collection, after the fine-tuning.
         swag_every: Steps between two iterates.
@@ -37,7 +35,6 @@ class Choices:
 
     scale_lr: float = 5e-3
     partial_rate: float = 0.05
-    cauchy_scale: float = 0.001
     swag_lr: float = 2e-2
     swag_epochs: int = 3
     swag_every: int = 10

@@ -178,15 +178,14 @@ class Compose(Method, name="compose"):
     def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:
         """The parts' plans in one: slots of granularity `batch` draw once a group all the same."""
         plans = [m.training_plan(rows, samples, step) for _, m in self.parts]
-        indexed = [p.component for p in plans if p.component is not None]
-        component = max(indexed, key=len, default=None)
-        groups = {plan.groups for plan in plans}
-        if len(groups) == 1:
+        component = _finest([p.component for p in plans if p.component is not None])
+        groups = [plan.groups for plan in plans]
+        if all(count == groups[0] for count in groups):
             per_row = any(plan.per_row for plan in plans)
-            return Plan(groups=groups.pop(), per_row=per_row, component=component)
+            return Plan(groups=groups[0], per_row=per_row, component=component)
         if any(p.groups != samples for p in plans if p.component is None) or component is None:
             raise ConfigError(
-                f"the parts of Compose draw for different blocks of rows ({sorted(groups)} a "
+                f"the parts of Compose draw for different blocks of rows ({sorted(set(groups))} a "
                 "batch); leave `groups` out of their settings"
             )
         # Members of blocks beside draws of the whole batch: by row, with the same members.
@@ -215,6 +214,15 @@ class Compose(Method, name="compose"):
             for s, m in data["parts"]
         ]
         return cls(tuple(parts), select=Selector.from_json(data["select"]))
+
+
+def _finest(components: list[Tensor]) -> Tensor | None:
+    """The components that tell most rows apart; a loop, for a graph knows no `max` by key."""
+    finest = None
+    for component in components:
+        if finest is None or len(component) > len(finest):
+            finest = component
+    return finest
 
 
 def _flat(parts: Iterable[Any]) -> Iterator[tuple[Selector, Method]]:

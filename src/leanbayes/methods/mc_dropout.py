@@ -13,7 +13,7 @@ from leanbayes.layers.dropout import DropoutHost
 from leanbayes.methods.base import Method
 from leanbayes.posteriors import Posterior
 from leanbayes.posteriors.bernoulli import Mask
-from leanbayes.select import Selector, Site, output
+from leanbayes.select import Selector, Site, dropouts, everything, output
 
 Position = Literal["before", "after"]
 
@@ -68,6 +68,8 @@ class MCDropout(Method, name="mc_dropout"):
             raise ConfigError(f"position is 'before' or 'after' a layer; found {self.position!r}")
         if not isinstance(self.where, Selector):
             raise ConfigError(f"where is a selector such as lb.select.output; found {self.where!r}")
+        if self.select == everything:
+            object.__setattr__(self, "select", self.where | dropouts)
 
     @property
     def takes_dropout(self) -> bool:

@@ -49,7 +49,8 @@ class RankOne(MixtureMethod, name="rank_one"):
         init_std: Spread of the members' means at the start.
         init_signs: Probability of +1 of initial means at +-1 (paper: 0.5), for training from
             scratch; None draws them around 1.
-        init_scale: Scale at the start (the paper's sqrt(p / (1 - p)) at p = 0.001).
+        init_scale: Scale at the start: 0.0316 (the paper's sqrt(p / (1 - p)) at p = 0.001), and
+            0.001 for Cauchy, whose tails at 0.03 ruin a trained network.
         clip: Draws are clipped to +- clip: 10 for Cauchy, whose tails need it, and in the paper's
             preset; a Gaussian around 1 never comes near it. `math.inf` never clips.
         tied_sign: Centre the prior at the sign of each mean.
@@ -69,7 +70,7 @@ class RankOne(MixtureMethod, name="rank_one"):
     stochastic: Literal["both", "in", "out"] = "both"
     init_std: float | None = None
     init_signs: float | None = None
-    init_scale: float = 0.0316
+    init_scale: float | None = None
     clip: float | None = None
     tied_sign: bool = False
     assign: Assign | None = None  # type: ignore[assignment]
@@ -80,6 +81,9 @@ class RankOne(MixtureMethod, name="rank_one"):
         for name in PRESETS:
             value = settled(getattr(self, name), name, self.preset, PRESETS)
             object.__setattr__(self, name, value)
+        if self.init_scale is None:
+            heavy = self.law == "cauchy" and self.preset == "recommended"
+            object.__setattr__(self, "init_scale", 0.001 if heavy else 0.0316)
         self.check()
         resolve_prior_std(self.prior_std, None, None)
         check_not_negative(init_std=self.init_std, init_scale=self.init_scale)
@@ -134,7 +138,7 @@ class RankOne(MixtureMethod, name="rank_one"):
             law=self.law,
             prior_std=self.prior_std,
             init_spread=spread,
-            init_std=self.init_scale if spread else 0.0,
+            init_std=(self.init_scale or 0.0) if spread else 0.0,
             init_signs=self.init_signs if spread else None,
             clip=self.bound,
             kl_rule=self.kl,  # type: ignore[arg-type]
