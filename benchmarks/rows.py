@@ -26,6 +26,12 @@ def _partial() -> lb.Method:
     return lb.Partial(rate=0.01, criterion="magnitude")
 
 
+def _composed() -> lb.Method:
+    select = lb.select
+    parts = [(select.norms, lb.Patching(where="norm")), (select.output, lb.MeanField())]
+    return lb.Compose([*parts, (select.convs, lb.RankOne())])
+
+
 ROWS = (
     Row("MeanField shared", lb.MeanField(estimator="shared"), 1.08, 1.10, 2.0),
     Row("MeanField auto", lb.MeanField(), 2.3, 1.10, 2.0),
@@ -47,9 +53,12 @@ ROWS = (
     Row("Partial 1 %", _partial(), 1.08, 1.08, 1.02),
     Row("SharedEnsemble by channel", lb.SharedEnsemble(per_channel=True), 1.27, 1.15),
     Row("SharedEnsemble by position", lb.SharedEnsemble()),
+    Row("RankOne Cauchy by row", lb.RankOne(law="cauchy"), predicts=False),
     Row("BatchEnsemble", lb.BatchEnsemble()),
     Row("MCDropout", lb.MCDropout()),
     Row("DropConnect", lb.DropConnect()),
+    Row("DeepEnsemble of 4, split", lb.DeepEnsemble(members=4)),
+    Row("Compose", _composed()),
     Row("SWAG", lb.SWAG()),
     Row("Laplace", lb.Laplace()),
 )
