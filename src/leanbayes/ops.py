@@ -202,12 +202,12 @@ def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
 
 def affine(x: Tensor, weight: Form | None, bias: Form | None, channel_dim: int) -> Tensor:
     """`x * weight + bias` along one channel dimension, by block of rows."""
-    w = None if weight is None else _spread(weight, x, channel_dim)
-    b = None if bias is None else _spread(bias, x, channel_dim)
-    if w is not None and b is not None and len(w) == len(b):
-        return rejoined(torch.addcmul(b, blocks(x, len(w)), w), x.shape)
-    y = x if w is None else rejoined(blocks(x, len(w)) * w, x.shape)
-    return y if b is None else rejoined(blocks(y, len(b)) + b, x.shape)
+    w = None if weight is None else _by_row(weight, x, channel_dim)
+    b = None if bias is None else _by_row(bias, x, channel_dim)
+    if w is not None and b is not None:
+        return torch.addcmul(b, x, w)
+    y = x if w is None else x * w
+    return y if b is None else y + b
 
 
 def embedding(
@@ -256,17 +256,14 @@ def scaled(x: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
         return x
     if factor.dim() == x.dim() > 2:
         return rejoined(blocks(x, len(factor)) * factor.to(x.dtype).unsqueeze(1), x.shape)
-    spread = _spread(PerDraw(factor), x, channel_dim)
-    return rejoined(blocks(x, len(spread)) * spread, x.shape)
+    return x * _by_row(PerDraw(factor), x, channel_dim)
 
 
 def plus_scaled(x: Tensor, y: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
     """`x + y * factor` in one pass; factor [D, C]."""
     if factor is None:
         return x + y
-    spread = _spread(PerDraw(factor), y, channel_dim)
-    draws = len(spread)
-    return rejoined(torch.addcmul(blocks(x, draws), blocks(y, draws), spread), x.shape)
+    return torch.addcmul(x, y, _by_row(PerDraw(factor), y, channel_dim))
 
 
 def added(x: Tensor, bias: Form | None, channel_dim: int) -> Tensor:
@@ -283,26 +280,40 @@ def _shared(bias: Form | None) -> Tensor | None:
     return bias.value if isinstance(bias, Shared) else None
 
 
-def _spread(form: Form, x: Tensor, channel_dim: int) -> Tensor:
-    """Reshape a channel vector so that it broadcasts against the blocks of x."""
+def _by_row(form: Form, x: Tensor, channel_dim: int) -> Tensor:
+    """A channel vector a row (or one for all) that broadcasts against x.
+
+    By row, not by block of rows: x keeps its dimensions, and the gradient is summed over positions,
+    which lie together, before it is summed over rows.
+    """
     if not isinstance(form, (Shared, PerDraw)):
         raise TypeError(f"a channel vector cannot take the form {type(form).__name__}")
     value = form.value.to(x.dtype)
     if isinstance(form, Shared):
         value = value.unsqueeze(0)
+    draws, shape = value.shape[0], value.shape[1:]
+    check_blocks(x, draws)
+    if draws not in (1, x.shape[0]):
+        repeated = value.unsqueeze(1).expand(draws, x.shape[0] // draws, *shape)
+        value = repeated.reshape(x.shape[0], *shape)
     inner = x.dim() - 1 if channel_dim == -1 else channel_dim
-    after = x.dim() - inner - (value.dim() - 1)
-    return value.reshape(value.shape[0], *(1,) * inner, *value.shape[1:], *(1,) * after)
+    after = x.dim() - inner - len(shape)
+    return value.reshape(value.shape[0], *(1,) * (inner - 1), *shape, *(1,) * after)
 
 
-def blocks(x: Tensor, draws: int) -> Tensor:
-    """The rows of every draw: [D * R, ...] as [D, R, ...]."""
+def check_blocks(x: Tensor, draws: int) -> None:
+    """Raise unless the rows can be cut into so many blocks."""
     if x.shape[0] % draws != 0:
         raise PlanError(
             f"a layer got {x.shape[0]} rows for {draws} draws: its input does not hold the batch "
             "in dim 0 (positions without a batch, say). Give it one copy a row, x.expand(rows, "
             "...), or leave the layer out: select=~lb.select.by_name(...)"
         )
+
+
+def blocks(x: Tensor, draws: int) -> Tensor:
+    """The rows of every draw: [D * R, ...] as [D, R, ...]."""
+    check_blocks(x, draws)
     return x.reshape(draws, x.shape[0] // draws, *x.shape[1:])
 
 
