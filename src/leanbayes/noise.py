@@ -60,7 +60,14 @@ class KeyedNoise:
 
     def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
         """Numbers in [0, 1), [draws, *shape]."""
+        if not shape:  # the hash itself is the number: no generator to seed
+            values = [self.number(key, sample) for sample in self.samples]
+            return torch.tensor(values, device=like.device, dtype=like.dtype)
         return self._fill(key, draws, shape, like, torch.rand)
+
+    def number(self, key: str, sample: int) -> float:
+        """A number in [0, 1) of 24 bits, which float32 holds exactly."""
+        return (key_seed(self.seed, key, sample) >> 39) / 2**24
 
     def remember(self, key: str, make: Callable[[], Tensor]) -> Tensor:
         """What `make` gave first, where there is a memory."""

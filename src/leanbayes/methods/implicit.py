@@ -43,7 +43,8 @@ class Implicit(MixtureMethod, name="implicit"):
     Attributes:
         members: Components K.
         prior_std: Standard deviation of the prior around 1.
-        side: Factors on the inputs (`in`, the paper) or the outputs (`out`, its follow-up).
+        side: Factors on the inputs (`in`, the paper) or on the outputs before the bias (`out`; the
+            follow-up, node-BNN, scales after it).
         init_std: Spread of the members' means at the start; the paper's 0.5 destroys a trained net.
         init_scale: Scale sigma at the start (preset paper: |N(init_scale, 0.02^2)|).
         assign: `split` (the paper's text) or `interleave` (its code).

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from leanbayes.forms import Form, PerDraw, Selected, Shared
-from leanbayes.noise import NoiseSource
+from leanbayes.forms import Ask, Form, PerDraw, Selected, Shared
+from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Drawn, Granularity, Scope
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of, member_index
@@ -98,7 +98,19 @@ class Bank(Posterior):
             return member_index(component, len(noise), self.copies, noise.device)
         if self.keep is not None:
             return (noise >= self.keep).long()
-        return (noise * self.copies).long().clamp_max(self.copies - 1)
+        return (noise.double() * self.copies).long()
+
+    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
+        """As for any law, with a short way for a predicted sample: one copy, read by its number."""
+        source = scope.plan.noise
+        if not isinstance(source, KeyedNoise) or torch.is_grad_enabled() or scope.plan.groups > 1:
+            return super().form(base, scope, ask)
+        if self.index == "network" and scope.member is not None:
+            return Shared(self.copy(base, scope.member))
+        if self.index != "layer" or self.keep is not None:
+            return super().form(base, scope, ask)
+        number = source.number(self.noise_key, source.samples[0])
+        return Shared(self.copy(base, int(number * self.copies)))
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:
         """The picked copies, [draws, *base.shape]; copies that are not drawn get no gradient."""
