@@ -8,7 +8,7 @@ from typing import ClassVar, get_args
 from leanbayes.errors import ConfigError
 from leanbayes.methods.base import KLKind, Method
 from leanbayes.methods.preset import Preset, check_preset
-from leanbayes.methods.prior import resolve_prior_std
+from leanbayes.methods.prior import check_not_negative, resolve_prior_std
 from leanbayes.plan import Plan
 from leanbayes.posteriors import Gaussian, Posterior
 from leanbayes.posteriors.estimators import Estimator
@@ -76,8 +76,7 @@ class MeanField(Method, name="mean_field"):
                 "groups counts the draws a batch of estimator='exemplar' and is at least 1; "
                 f"found groups={self.groups} with estimator={self.estimator!r}"
             )
-        if self.init_std is not None and not self.init_std >= 0:
-            raise ConfigError(f"init_std must be at least 0, found {self.init_std!r}")
+        check_not_negative(init_std=self.init_std)
         self.resolved_prior_std()
 
     def resolved_prior_std(self) -> float:
