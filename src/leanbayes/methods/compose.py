@@ -98,6 +98,11 @@ class Compose(Method, name="compose"):
         return -(-most // members) * members
 
     @property
+    def enumerates_output(self) -> bool:
+        """True where a part does."""
+        return any(m.enumerates_output for _, m in self.parts)
+
+    @property
     def is_random(self) -> bool:
         """True where a part is."""
         return any(m.is_random for _, m in self.parts)
