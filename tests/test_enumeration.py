@@ -84,3 +84,17 @@ def test_there_must_be_an_output_bank_with_an_index_a_layer():
         lb.predict(model, x, likelihood=lb.Categorical(), seed=0)
     with pytest.raises(lb.ConfigError, match="scope='layer'"):
         lb.Patching(cross=True, exact_output=True)
+
+
+def test_a_composition_enumerates_the_output_bank_of_its_part():
+    torch.manual_seed(0)
+    x = torch.randn(5, 4, dtype=torch.float64)
+    bank = lb.Patching(where="output", init_std=0.5, exact_output=True)
+    method = lb.Compose([(lb.select.output, bank)])
+    model = lb.bayesianize(Net().double(), method, example=x)
+    net, head = model.net, model.net.head
+    features = torch.relu(net.norm(net.first(x)))
+    weight, bias = (head.posterior(s).values(getattr(head, s)) for s in ("weight", "bias"))
+    heads = torch.stack([F.linear(features, weight[k], bias[k]).softmax(-1) for k in range(5)])
+    p = lb.predict(model, x, likelihood=lb.Categorical(), samples=1, seed=0)
+    torch.testing.assert_close(p.probs, heads.mean(0), rtol=1e-12, atol=1e-12)

@@ -239,3 +239,38 @@ def test_moments_in_half_precision_keep_scales_that_would_underflow(dtype):
     assert y.dtype == dtype
     std = y.float().square().mean().sqrt()
     assert std == pytest.approx(math.sqrt(4e-9), rel=0.05)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("sides", [(4, 4), (4, 1), (4, 0), (0, 4), (64, 64), (64, 0)])
+def test_factors_give_the_same_in_small_kernels_as_in_rows(sides, transposed):
+    torch.manual_seed(0)
+    convolve = F.conv_transpose2d if transposed else F.conv2d
+    x, weight = torch.randn(64, 2, 16, 16).double(), torch.randn(2, 2, 3, 3).double()
+    factors = [torch.randn(n, 2).double() if n else None for n in sides]
+    given = [t.requires_grad_() for t in (x, weight, *factors) if t is not None]
+
+    def run(rows, kernel, _blocks):
+        return convolve(rows, kernel, groups=_blocks)
+
+    form, *left = ops.with_factors(x, Shared(weight), *factors, first=transposed, groups=1)
+    assert isinstance(form, PerDraw)
+    assert left == [None, None]
+    found = ops.convolution(x, form, None, run, transposed)
+    before, after = factors
+    y = ops.scaled(convolve(ops.scaled(x, before, 1), weight), after, 1)
+    torch.testing.assert_close(found, y, rtol=1e-12, atol=1e-12)
+    seed = torch.randn_like(y)
+    for got, expected in zip(
+        torch.autograd.grad(found, given, seed), torch.autograd.grad(y, given, seed), strict=True
+    ):
+        torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-11)
+
+
+def test_factors_stay_with_the_rows_where_kernels_would_be_larger():
+    x, weight = torch.randn(8, 16, 4, 4), torch.randn(16, 16, 3, 3)
+    factor = torch.randn(8, 16)
+    form, before, after = ops.with_factors(x, Shared(weight), factor, factor, first=False, groups=1)
+    assert isinstance(form, Shared)
+    assert before is factor
+    assert after is factor

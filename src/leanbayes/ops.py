@@ -135,7 +135,7 @@ def with_factors(
     first: bool,
     groups: int,
 ) -> tuple[Form, Tensor | None, Tensor | None]:
-    """Multiply channel factors of a single draw into the weight, where it is smaller than x.
+    """Multiply channel factors into the weight, where the weights are smaller than x.
 
     Gives the weight and the factors that are left to be applied to rows. `first`: input channels
     are dim 0 of the weight (transposed convolutions).
@@ -145,6 +145,8 @@ def with_factors(
     value = weight.value
     if value.numel() > x.numel():
         return weight, before, after
+    if groups == 1 and _small_kernels(x, value, before, after):
+        return PerDraw(_kernels(value, before, after, first)), None, None
     ready = [f is not None and f.shape[0] == 1 and f.dim() == 2 for f in (before, after)]
     if all(ready) and groups == 1 and before is not None and after is not None:
         rows, columns = (before, after) if first else (after, before)  # one pass over the weight
@@ -155,6 +157,29 @@ def with_factors(
     if ready[1] and after is not None:
         value, after = channel_scaled(value, after[0], first=not first, groups=groups), None
     return Shared(value), before, after
+
+
+def _small_kernels(x: Tensor, weight: Tensor, *factors: Tensor | None) -> bool:
+    """True where a kernel a draw is cheaper than passes over the rows, forward and backward.
+
+    Measured on the CPU: kernels of a draw a row (one call) may hold a quarter of the rows' numbers,
+    those of a draw a block (a call a block) a thirty-second.
+    """
+    given = [f for f in factors if f is not None]
+    if weight.dim() == 2 or not given or not x.is_cpu or any(f.dim() > 2 for f in given):
+        return False
+    draws = max(len(f) for f in given)
+    share = 4 if draws == x.shape[0] else 32
+    return draws > 1 and share * draws * weight.numel() <= x.numel()
+
+
+def _kernels(weight: Tensor, before: Tensor | None, after: Tensor | None, first: bool) -> Tensor:
+    """The kernels [D, ...] of draws that differ by channel factors alone."""
+    rows, columns = (before, after) if first else (after, before)
+    outer = weight.new_ones(()) if rows is None else rows.to(weight.dtype)[:, :, None]
+    if columns is not None:
+        outer = outer * columns.to(weight.dtype)[:, None]
+    return weight * outer.reshape(*outer.shape, *(1,) * (weight.dim() - 2))
 
 
 def channel_scaled(weight: Tensor, factor: Tensor, *, first: bool, groups: int = 1) -> Tensor:
@@ -192,6 +217,10 @@ def by_component(
 def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
     """One kernel a draw: a single call with D times the channel groups, [R, D * C, ...]."""
     draws = weight.shape[0]
+    large = x.shape[0] > 8 * draws > 8 and 32 * weight.numel() <= x.numel()
+    if large and not torch.compiler.is_compiling():  # a call a block: rows stay where they are
+        pairs = zip(torch.split(x, x.shape[0] // draws), weight.unbind(), strict=True)
+        return torch.cat([convolve(part, kernel, 1) for part, kernel in pairs])
     folded = blocks(x, draws).transpose(0, 1)
     rows = folded.shape[0]
     folded = folded.reshape(rows, draws * x.shape[1], *x.shape[2:])

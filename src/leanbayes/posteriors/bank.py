@@ -116,8 +116,6 @@ class Bank(Posterior):
         """The picked copies, [draws, *base.shape]; copies that are not drawn get no gradient."""
         picks = self.picks(noise, component)
         if self.index in ("network", "layer"):
-            if len(picks) == 1 and self._may_read(picks):
-                return self.copy(base, int(picks))[None]
             return self.values(base)[picks]
         if self.index == "input" and base.dim() > 1:
             after = base.dim() - 1 - self.input_dim
@@ -129,11 +127,14 @@ class Bank(Posterior):
             picks = picks.reshape(*picks.shape, *(1,) * after)
         return self.values(base).gather(0, picks.expand(len(picks), *base.shape))
 
-    @staticmethod
-    def _may_read(picks: Tensor) -> bool:
-        """Reading an index is free on a CPU. In training all copies stay in the graph, for DDP."""
-        eager = not torch.compiler.is_compiling() and not torch.is_grad_enabled()
-        return eager and picks.device.type == "cpu"
+    def _read(self, noise: Tensor, component: Tensor | None) -> int | None:
+        """The one copy that a pass uses, where reading its number is free: on a CPU."""
+        eager = not torch.compiler.is_compiling() and len(noise) == 1 and noise.is_cpu
+        if not eager or self.index not in ("network", "layer"):
+            return None
+        if self.index == "layer" and self.keep is None:
+            return int(noise.item() * self.copies)  # what `picks` computes, in fewer calls
+        return int(self.picks(noise, component))
 
     def copy(self, base: Tensor, k: int) -> Tensor:
         """One copy."""
@@ -146,6 +147,10 @@ class Bank(Posterior):
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """One copy for all rows, gathered vectors, or whole weights to choose from."""
         noise, component = drawn.values, scope.component(self.granularity)
+        k = self._read(noise, component)
+        if k is not None:
+            # In training all copies stay in the graph, for DDP.
+            return Shared(self.values(base)[k] if torch.is_grad_enabled() else self.copy(base, k))
         if self.index not in ("network", "layer") or len(noise) == 1 or base.dim() == 1:
             values = self.draw(base, noise, component)
             return Shared(values[0]) if len(values) == 1 else PerDraw(values)

@@ -178,9 +178,10 @@ def _edit_scales(
 
 
 def _parts(posteriors: list[Gaussian]) -> list[list[Gaussian]]:
-    """All at once on a GPU (few launches), one by one on a CPU (temporaries stay in its cache)."""
-    on_cpu = bool(posteriors) and posteriors[0].log_std.device.type == "cpu"
-    return [[posterior] for posterior in posteriors] if on_cpu else [posteriors] * bool(posteriors)
+    """All at once (few calls), but large ones alone on a CPU: temporaries stay in its cache."""
+    alone = [q for q in posteriors if q.log_std.is_cpu and q.log_std.numel() > SMALL]
+    together = [q for q in posteriors if not (q.log_std.is_cpu and q.log_std.numel() > SMALL)]
+    return [*([q] for q in alone), *[together] * bool(together)]
 
 
 class _Reparameterise(torch.autograd.Function):
