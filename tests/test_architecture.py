@@ -30,6 +30,7 @@ RANKS = {
     "refresh": 2,
     "posteriors": 2,
     "layers": 3,
+    "ahead": 3,
     "sensitivity": 3,
     "select": 4,
     "surgery": 5,

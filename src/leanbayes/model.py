@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from leanbayes.ahead import drawn_together, may_join
 from leanbayes.errors import PlanError
 from leanbayes.layers.base import PLAIN, Host
 from leanbayes.methods.base import Method
@@ -60,6 +61,7 @@ class BayesianModel(nn.Module):
         self.shared: list[tuple[Host, str]] = []
         self._edits: list[weakref.ref[Any]] = []
         self._ahead: list[tuple[Posterior, Tensor]] = []
+        self._joint: list[tuple[Host, str, Posterior]] | None = None
         # True where a host keeps time, not rows, in dim 0: one pass then holds one draw.
         self.sequence_first = any(is_sequence_first(m) for m in net.modules())
         self.training = net.training
@@ -71,10 +73,14 @@ class BayesianModel(nn.Module):
             plan = self.training_plan(rows) if self.training else MEAN
         self.enter(plan, rows)
         output = self.net(*args, **kwargs)
-        self.scope.visited = None
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             self._recall_in_backward(output)
+        self.leave()
         return output
+
+    def leave(self) -> None:
+        """End a pass: what was drawn for it is free to go with its graph."""
+        self.scope.visited, self.scope.ahead = None, {}
 
     def _recall_in_backward(self, output: Any) -> None:
         """Set the scope of this pass again before its blocks are recomputed, if they are.
@@ -117,6 +123,16 @@ class BayesianModel(nn.Module):
                 for host, slot in self.shared
                 if not host.posterior(slot).by_input  # every call of a mask is a draw of its own
             }
+        if may_join(scope) and not is_sharded(self):
+            scope.graph = torch.is_grad_enabled()
+            scope.ahead = drawn_together(self._joint_sites(), scope)
+
+    def _joint_sites(self) -> list[tuple[Posterior, Tensor]]:
+        """Every posterior with the tensor that its layer has at present."""
+        if self._joint is None:
+            found = self.posteriors()
+            self._joint = [(host, slot, q) for host, slot, q, _ in found if not q.by_input]
+        return [(q, host.base(slot)) for host, slot, q in self._joint]
 
     def _with_members(self, plan: Plan) -> Plan:
         """The plan with its members on the device; members in random order where it names none."""
@@ -148,7 +164,7 @@ class BayesianModel(nn.Module):
         if plan.per_row:
             raise PlanError("sampling() cannot know the rows of a call: use groups, not per_row")
         self.enter(plan, 0)
-        self.scope.visited = None
+        self.leave()
         try:
             yield self.net
         finally:
@@ -228,7 +244,7 @@ class BayesianModel(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         # Weak references neither pickle nor belong to a copy.
-        return {**super().__getstate__(), "_edits": []}  # type: ignore[no-untyped-call]
+        return {**super().__getstate__(), "_edits": [], "_joint": None}  # type: ignore[no-untyped-call]
 
 
 def _only_member(component: Tensor | None) -> int | None:

@@ -91,7 +91,8 @@ class Scope:
         shared: Noise of tensors that are used more than once in a pass, drawn on entry.
         visited: Tensors drawn so far; None outside a pass.
         trace: Where a list, hosts note every use of a slot in it (the liveness check).
-        ahead: Tensors of a prediction pass that were drawn on entry, by key.
+        ahead: Tensors that were drawn on entry, by key.
+        graph: Gradients were on then.
         on_host: The plan's components where they were made, before they went to the device.
         member: The one component of all draws of a pass, where it is known beforehand.
         orders: Draws sorted by component, by their number.
@@ -105,9 +106,14 @@ class Scope:
     trace: list[tuple[torch.nn.Module, str]] | None = None
     traced: bool = False
     ahead: dict[str, Form] = field(default_factory=dict)
+    graph: bool = False
     on_host: Tensor | None = None
     member: int | None = None
     orders: dict[int, Order] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What a pass has drawn hangs in its graph and belongs to no copy.
+        return {**self.__dict__, "ahead": {}}
 
     def draws(self, granularity: Granularity) -> int:
         """How many draws a slot of this granularity takes in this pass."""
@@ -131,11 +137,13 @@ class Scope:
 
     def state(self) -> tuple[object, ...]:
         """What layers read of the pass under way, to be set again by `recall`."""
-        return self.plan, self.rows, self.shared, self.on_host, self.member, self.orders
+        kept = self.plan, self.rows, self.shared, self.on_host, self.member
+        return *kept, self.orders, self.ahead
 
     def recall(self, state: tuple[Any, ...]) -> None:
         """Go back to a pass, as recomputation in its backward pass does."""
-        self.plan, self.rows, self.shared, self.on_host, self.member, self.orders = state
+        self.plan, self.rows, self.shared, self.on_host, self.member = state[:5]
+        self.orders, self.ahead = state[5:]
 
     @property
     def source(self) -> NoiseSource:
@@ -151,6 +159,21 @@ class Scope:
         """The noise of a tensor that this pass uses more than once."""
         # Compiled blocks are alike as long as none looks at its own name.
         return self.shared.get(key) if self.shared else None
+
+    def ready(self, key: str, noise_key: str) -> Form | None:
+        """What was drawn on entry; None where the layer has to draw itself."""
+        if torch.compiler.is_compiling() or not self.ahead:
+            return None
+        form = self.ahead.get(key)
+        if form is None or self.plan.noise is not None:
+            return form
+        if self.graph and not torch.is_grad_enabled():
+            # A block that will be computed again in backward (reentrant checkpointing): the graph
+            # of a joint draw would be walked twice, so the block draws itself, both times.
+            self.ahead = {k: f for k, f in self.ahead.items() if k != key}
+            return None
+        self.visit(noise_key)
+        return form
 
     def visit(self, key: str) -> None:
         """Note that the slot `key` draws; two fresh draws in one pass would be a wrong law."""

@@ -80,12 +80,11 @@ class Host(nn.Module):
         if posterior is None:
             tensor: Tensor | None = getattr(self, slot, None)
             return None if tensor is None else Shared(tensor)
-        if scope.ahead and not posterior.by_input:
-            return scope.ahead[posterior.key]  # type: ignore[index]
         if scope.trace is not None:
             scope.trace.append((self, slot))
-        form: Form = posterior.form(self.base(slot), scope, ask)  # type: ignore[operator]
-        return form
+        assert isinstance(posterior, Posterior)
+        ready = scope.ready(posterior.key, posterior.noise_key)
+        return posterior.form(self.base(slot), scope, ask) if ready is None else ready
 
     def base(self, slot: str) -> Tensor:
         """The tensor that a slot stands for; a factor stands for none and goes by the weight."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import torch
@@ -157,6 +157,27 @@ class Bank(Posterior):
         order = scope.order(self.granularity) if self.index == "network" else None
         return Selected(self.values(base), self.picks(noise, component), order)
 
+    def joins(self, base: Tensor, scope: Scope) -> Hashable | None:  # noqa: ARG002
+        """Vectors of as many copies under the same kind of index."""
+        plain = self.keep is None and not self.zero_copy and self.further is not None
+        whole_tensor = self.index in ("network", "layer") and base.dim() == 1
+        return (self.index, self.copies, self.granularity) if plain and whole_tensor else None
+
+    @classmethod
+    def draw_together(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope
+    ) -> Sequence[Form]:
+        """As one bank over the entries of all, of which every layer picks its own copy."""
+        banks = [(q, base) for q, base in sites if isinstance(q, Bank)]
+        further = torch.cat([q.further for q, _ in banks if q.further is not None], 1)
+        copies = torch.cat([torch.cat([base for _, base in banks])[None], further])
+        columns = [
+            pick[:, None].expand(-1, len(base))
+            for pick, (_, base) in zip(_picks_of_all(banks, scope), banks, strict=True)
+        ]
+        parts = torch.split(copies.gather(0, torch.cat(columns, 1)), [len(b) for _, b in banks], 1)
+        return [Shared(part[0]) if len(part) == 1 else PerDraw(part) for part in parts]
+
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:
         """A copy, or the expected value of a draw."""
         values = self.values(base)
@@ -202,3 +223,18 @@ class Bank(Posterior):
         for copies in (base, self.further):
             if copies is not None and editable(copies):
                 gradient_of(copies).add_(copies, alpha=scale * share / self.prior_std**2)
+
+
+def _picks_of_all(banks: Sequence[tuple[Bank, Tensor]], scope: Scope) -> list[Tensor]:
+    """Which copy each draw takes, by bank; tensors of a layer share their noise."""
+    noise: dict[str, Tensor] = {}
+    for bank, base in banks:
+        if bank.noise_key not in noise:
+            drawn = scope.taken(bank.noise_key) or bank.drawn(base, scope, Ask())
+            noise[bank.noise_key] = drawn.values
+    first, _ = banks[0]
+    component = scope.component(first.granularity)
+    if first.index == "network":
+        return [first.picks(next(iter(noise.values())), component)] * len(banks)
+    picks = dict(zip(noise, first.picks(torch.stack([*noise.values()]), component), strict=True))
+    return [picks[bank.noise_key] for bank, _ in banks]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import ClassVar
 
 import torch
@@ -102,6 +102,17 @@ class Posterior(nn.Module, ABC):
         """A form of the draws that `drawn` stands for."""
         values = self.draw(base, drawn.values.to(base.dtype), scope.component(self.granularity))
         return Shared(values[0]) if values.shape[0] == 1 else PerDraw(values)
+
+    def joins(self, base: Tensor, scope: Scope) -> Hashable | None:  # noqa: ARG002
+        """What posteriors must have in common to be drawn in one go; None draws by itself."""
+        return None
+
+    @classmethod
+    def draw_together(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope
+    ) -> Sequence[Form]:
+        """The forms of posteriors that can be joined, from the global generator."""
+        raise NotImplementedError(f"{cls.__name__} draws tensor by tensor")
 
     @classmethod
     def add_kl_grads(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from leanbayes.forms import Ask, Form, Shared
+from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Scope
@@ -78,7 +78,10 @@ class FactorBank(Posterior):
 
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
         """Standard numbers of the law, [draws, C]."""
-        size = self.location.shape[1:]
+        return self.numbers(draws, self.location.shape[1:], base, source)
+
+    def numbers(self, draws: int, size: Sequence[int], base: Tensor, source: NoiseSource) -> Tensor:
+        """Standard numbers of the law for so many channels."""
         if self.law == "normal":
             return source.normal(self.noise_key, draws, size, base)
         uniform = source.uniform(self.noise_key, draws, size, base)
@@ -96,11 +99,37 @@ class FactorBank(Posterior):
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """`mean_k + scale_k * noise`, k the component of each draw."""
+        return self.values(self.location, self.rho, noise, component)
+
+    def values(
+        self, location: Tensor, rho: Tensor, noise: Tensor, component: Tensor | None
+    ) -> Tensor:
+        """Draws of this law, for locations and scales of any channels."""
         k = member_index(component, len(noise), self.members, noise.device)
         # index_select: its backward pass adds rows, where that of indexing sorts them.
-        mean, scale = self.location.index_select(0, k), softplus(self.rho).index_select(0, k)
+        mean, scale = location.index_select(0, k), softplus(rho).index_select(0, k)
         value = torch.addcmul(mean, scale, noise)
         return value if self.clip is None else value.clamp(-self.clip, self.clip)
+
+    def joins(self, base: Tensor, scope: Scope) -> Hashable | None:  # noqa: ARG002
+        """Laws of one kind with the same draws."""
+        return self.law, self.clip, self.members, self.granularity, self.location.dtype
+
+    @classmethod
+    def draw_together(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope
+    ) -> Sequence[Form]:
+        """As one bank over the channels of all."""
+        banks = [q for q, _ in sites if isinstance(q, FactorBank)]
+        first, base = banks[0], sites[0][1]
+        location, rho = (torch.cat([getattr(q, n) for q in banks], 1) for n in ("location", "rho"))
+        noise = first.numbers(
+            scope.draws(first.granularity), location.shape[1:], base, scope.source
+        )
+        component = scope.component(first.granularity)
+        values = first.values(location, rho, noise.to(base.dtype), component)
+        parts = torch.split(values, [q.location.shape[1] for q in banks], 1)
+        return [Shared(part[0]) if len(part) == 1 else PerDraw(part) for part in parts]
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
         """The location of a member, or their average."""

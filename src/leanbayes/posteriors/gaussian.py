@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -97,6 +97,23 @@ class Gaussian(MeanFieldPosterior):
         if isinstance(source, KeyedNoise) and not torch.is_grad_enabled():
             return self._predicted(base, scope.draws(self.granularity), source)
         return super().form(base, scope, ask)
+
+    def joins(self, base: Tensor, scope: Scope) -> Hashable | None:
+        """Short tensors of which the pass takes one draw."""
+        alone = self.random is not None or scope.draws(self.granularity) > 1
+        return None if alone or base.numel() >= SMALL else self.log_std.dtype
+
+    @classmethod
+    def draw_together(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope
+    ) -> Sequence[Form]:
+        """As one long vector."""
+        log_std = torch.cat([q.log_std.flatten() for q, _ in sites if isinstance(q, Gaussian)])
+        mean = torch.cat([base.flatten() for _, base in sites])
+        noise = scope.source.normal("", 1, mean.shape, mean)[0]
+        drawn = torch.addcmul(mean, log_std.exp(), noise)
+        parts = torch.split(drawn, [base.numel() for _, base in sites])
+        return [Shared(p.reshape(b.shape)) for p, (_, b) in zip(parts, sites, strict=True)]
 
     def _predicted(self, base: Tensor, draws: int, source: KeyedNoise) -> Form:
         """Explicit draws without a graph: one exponential for all samples, noise made in place."""

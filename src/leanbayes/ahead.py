@@ -1,0 +1,41 @@
+"""Draw the short vectors of a whole network in one go, on entry to a training pass.
+
+A rank-1 ResNet holds dozens of vectors of a few hundred numbers: drawing each by itself costs some
+twenty small kernels a layer, forward and backward, whatever their size. Joined, they cost as many
+for the whole network.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from leanbayes.forms import Form
+from leanbayes.plan import Scope
+from leanbayes.posteriors.base import Posterior
+
+Sites = Sequence[tuple[Posterior, Tensor]]
+
+
+def drawn_together(sites: Sites, scope: Scope) -> dict[str, Form]:
+    """Forms by key, of all posteriors that can be joined with another of their kind."""
+    alike: dict[Hashable, list[tuple[Posterior, Tensor]]] = defaultdict(list)
+    for posterior, base in sites:
+        kind = posterior.joins(base, scope)
+        if kind is not None:
+            alike[type(posterior), kind, base.dtype, base.device].append((posterior, base))
+    forms: dict[str, Form] = {}
+    for group in alike.values():
+        if len(group) > 1:
+            values = type(group[0][0]).draw_together(group, scope)
+            forms |= {q.key: form for (q, _), form in zip(group, values, strict=True)}
+    return forms
+
+
+def may_join(scope: Scope) -> bool:
+    """True in an eager pass that draws from the global generator."""
+    drawing = not scope.plan.mean and scope.plan.noise is None
+    return drawing and not torch.compiler.is_compiling()
