@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
-import torch
 from torch import Tensor
 
 from leanbayes.forms import Form
@@ -36,6 +35,8 @@ def drawn_together(sites: Sites, scope: Scope) -> dict[str, Form]:
 
 
 def may_join(scope: Scope) -> bool:
-    """True in an eager pass that draws from the global generator."""
-    drawing = not scope.plan.mean and scope.plan.noise is None
-    return drawing and not torch.compiler.is_compiling()
+    """True in a pass that draws from the global generator.
+
+    Not while uses are noted: an output must depend on each tensor by its own layer alone.
+    """
+    return not scope.plan.mean and scope.plan.noise is None and scope.trace is None

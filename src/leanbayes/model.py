@@ -61,7 +61,7 @@ class BayesianModel(nn.Module):
         self.shared: list[tuple[Host, str]] = []
         self._edits: list[weakref.ref[Any]] = []
         self._ahead: list[tuple[Posterior, Tensor]] = []
-        self._joint: list[tuple[Host, str, Posterior]] | None = None
+        self._drawing = [(host, slot) for host, slot, q, _ in posteriors(net) if not q.by_input]
         # True where a host keeps time, not rows, in dim 0: one pass then holds one draw.
         self.sequence_first = any(is_sequence_first(m) for m in net.modules())
         self.training = net.training
@@ -125,14 +125,8 @@ class BayesianModel(nn.Module):
             }
         if may_join(scope) and not is_sharded(self):
             scope.graph = torch.is_grad_enabled()
-            scope.ahead = drawn_together(self._joint_sites(), scope)
-
-    def _joint_sites(self) -> list[tuple[Posterior, Tensor]]:
-        """Every posterior with the tensor that its layer has at present."""
-        if self._joint is None:
-            found = self.posteriors()
-            self._joint = [(host, slot, q) for host, slot, q, _ in found if not q.by_input]
-        return [(q, host.base(slot)) for host, slot, q in self._joint]
+            sites = [(host.posterior(slot), host.base(slot)) for host, slot in self._drawing]
+            scope.ahead = drawn_together(sites, scope)
 
     def _with_members(self, plan: Plan) -> Plan:
         """The plan with its members on the device; members in random order where it names none."""
@@ -244,7 +238,7 @@ class BayesianModel(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         # Weak references neither pickle nor belong to a copy.
-        return {**super().__getstate__(), "_edits": [], "_joint": None}  # type: ignore[no-untyped-call]
+        return {**super().__getstate__(), "_edits": []}  # type: ignore[no-untyped-call]
 
 
 def _only_member(component: Tensor | None) -> int | None:

@@ -162,8 +162,8 @@ class Scope:
 
     def ready(self, key: str, noise_key: str) -> Form | None:
         """What was drawn on entry; None where the layer has to draw itself."""
-        if torch.compiler.is_compiling() or not self.ahead:
-            return None
+        if (torch.compiler.is_compiling() and not self.traced) or not self.ahead:
+            return None  # a compiled block must not look at its own name
         form = self.ahead.get(key)
         if form is None or self.plan.noise is not None:
             return form
