@@ -48,12 +48,15 @@ RANKS = {
     "fitting": 8,
     "predict": 8,
     "regularizer": 8,
-    "storage": 8,
+    "storage": 1,
+    "saved": 6,
     "checkpoint": 9,
     "diversity": 9,
-    "": 10,  # the package's own __init__: public names
-    "cli": 11,
-    "__main__": 12,
+    "train": 10,
+    "recipes": 11,
+    "": 12,  # the package's own __init__: public names
+    "cli": 13,
+    "__main__": 14,
 }
 
 
