@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.convert import Draft, assemble, tensor_hash
-from leanbayes.errors import CheckpointError, LeanBayesError
+from leanbayes.errors import CheckpointError
 from leanbayes.likelihood import Likelihood
 from leanbayes.methods.base import Method
 from leanbayes.model import BayesianModel, unwrap
@@ -149,8 +149,6 @@ def _slots(method: Method, site: Site, saved: Saved) -> dict[str, Posterior]:
     }
     try:
         filled = method.restored(site, {**saved.tensors, **named})
-    except LeanBayesError:
-        raise
     except Exception as error:  # settings and tensors that do not go together
         raise CheckpointError(
             f"{saved.path / DESCRIPTION} does not fit '{site.name}': {error}"

@@ -19,7 +19,7 @@ def spoiled(row, value):
 def test_bad_data_stop_the_run_and_the_last_checkpoint_is_good(value, tmp_path):
     model = model_of()
     config = settings(folder=str(tmp_path / "run"), save_every=1)
-    with pytest.raises((lb.NonFinite, lb.DataError)):
+    with pytest.raises(lb.NonFinite, match="data"):
         lb.fit(model, spoiled(20, value), lb.Categorical(), config=config)
     from leanbayes.train.state import unpack
     from leanbayes.train.store import Store
@@ -41,9 +41,8 @@ def test_an_infinite_gradient_names_step_and_parameter(tmp_path):
 
     model.net.hidden.weight.register_hook(spoil)
     config = settings(folder=str(tmp_path / "run"), save_every=1)
-    with pytest.raises(lb.NonFinite, match=r"step 3.*hidden\.weight") as found:
+    with pytest.raises(lb.NonFinite, match=r"step 3.*hidden\.weight"):
         lb.fit(model, problem(), lb.Categorical(), config=config)
-    assert "checkpoint" in str(found.value) or True
     assert model.net.hidden.weight.isfinite().all()
 
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
 from leanbayes.train.data import Batches
-from leanbayes.train.keyed import Stream, Worker, apart, seed_all, states
+from leanbayes.train.keyed import Stream, Worker, guarded, seed_all, states
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -207,11 +207,11 @@ def test_a_stream_goes_on_where_it_left_off():
     assert found == [*expected[0], *expected[1]]
 
 
-def test_items_made_apart_are_those_of_a_seeded_generator():
+def test_items_made_in_a_stream_are_those_of_a_seeded_generator():
     def numbers():
         for _ in range(3):
             yield torch.rand(())
 
     seed_all(7)
     expected = list(numbers())
-    assert list(apart(numbers(), 7)) == expected
+    assert list(guarded(numbers(), Stream(7).active)) == expected

@@ -77,7 +77,9 @@ def test_a_recipe_takes_a_step(name):
     after = list(model.parameters())
     assert loss.isfinite()
     assert all(p.isfinite().all() for p in after)
-    assert not any(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    # A copy that was not picked moves by its decay alone: one of zeros stays.
+    for a, b in zip(before, after, strict=True):
+        assert not torch.equal(a, b) or not (a.any() or b.grad.any())
 
 
 def test_bayesadapter_mean_field_decays_as_equation_5():

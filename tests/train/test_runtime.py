@@ -56,6 +56,7 @@ def test_the_collectives_of_one_process_give_back_what_they_get():
         ({"strategy": "dp"}, {}, "'dp'"),
         ({"precision": "int8"}, {}, "'int8'"),
         ({"device": "abacus"}, {}, "'abacus'"),
+        ({"compile": True, "checkpoint_activations": True}, {}, "choose"),
         ({}, {"RANK": "2", "WORLD_SIZE": "2"}, "2 and 2"),
         ({}, {"RANK": "one", "WORLD_SIZE": "2"}, "RANK.*'one'"),
         ({}, {"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR and MASTER_PORT"),
@@ -98,10 +99,10 @@ def test_one_process_in_a_wrapper_trains_as_without(strategy, name):
     [
         {"strategy": "ddp"},
         {"strategy": "fsdp2"},
-        {"strategy": "fsdp2", "checkpoint_activations": True, "compile": "aot_eager"},
-        {"strategy": "ddp", "checkpoint_activations": True},
+        {"strategy": "fsdp2", "compile": "aot_eager"},
+        {"strategy": "fsdp2", "checkpoint_activations": True},
     ],
-    ids=["ddp", "fsdp2", "fsdp2 and all", "ddp and checkpoints"],
+    ids=["ddp", "fsdp2", "compiled", "checkpointed"],
 )
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_after_a_run_the_model_wears_nothing(options):
@@ -137,15 +138,7 @@ def test_an_error_leaves_no_group_and_no_checkpointed_block_behind():
     assert "forward" not in model.net.head.__dict__
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"checkpoint_activations": True},
-        {"compile": "aot_eager"},
-        {"checkpoint_activations": True, "compile": "aot_eager"},
-    ],
-    ids=" and ".join,
-)
+@pytest.mark.parametrize("option", [{"checkpoint_activations": True}, {"compile": "aot_eager"}])
 def test_checkpointed_and_compiled_models_train_as_plain_ones(option):
     torch._dynamo.reset()
     _, expected = trained()

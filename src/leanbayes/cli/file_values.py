@@ -81,7 +81,8 @@ class Reader:
         try:
             return make(**given)
         except (LeanBayesError, ArithmeticError, TypeError, ValueError) as error:
-            return self.wrong(joined(path, _key_in(str(error), make, given)), str(error))
+            key = _key_in(str(error), make, given)
+            return self.wrong(joined(path, key) if key else path, str(error))
 
     def arguments(self, make: Callable[..., Any], value: Any, path: str) -> Any:
         """The table's values as arguments of a class or function; nothing is called."""
@@ -107,8 +108,10 @@ class Reader:
         if Selector in options:
             words = [word for o in options if get_origin(o) is Literal for word in get_args(o)]
             return value if value in words else self.selector(value, path)
-        if Schedule in options:
+        if Schedule in options and not (float in options and isinstance(value, int | float)):
             return self.schedule(value, path)
+        if Schedule in options:
+            return self.plain_value(value, float, path)
         for option in options:
             if isinstance(option, type) and is_dataclass(option):
                 return self.build(option, value, path)
@@ -168,13 +171,7 @@ class Reader:
         if name is WRONG:
             return WRONG
         rest = {key: item for key, item in table.items() if key != "name"}
-        inner = rest.get("schedule")
-        if name != "tempered" or not isinstance(inner, Mapping):
-            return self.build(SCHEDULES[name], rest, path)
-        inner = self.schedule(rest.pop("schedule"), joined(path, "schedule"))
-        if inner is WRONG:
-            return WRONG
-        return self.build(lambda temperature: lb.schedule.tempered(inner, temperature), rest, path)
+        return self.build(SCHEDULES[name], rest, path)
 
     def parts(self, value: Any, path: str) -> Any:
         """Parts of a composition: { select = "norms", name = "patching", fields = {} }."""
@@ -191,17 +188,18 @@ class Reader:
 
     def method(self, table: Mapping[str, Any], path: str) -> Any:
         """A method by name, with its fields."""
-        name = self.named(table, sorted(methods()), path)
+        known = methods()
+        name = self.named(table, sorted(known), path)
         if name is WRONG:
             return WRONG
-        return self.build(methods()[name], table.get("fields", {}), joined(path, "fields"))
+        return self.build(known[name], table.get("fields", {}), joined(path, "fields"))
 
 
 def joined(path: str, key: str) -> str:
     """The path of a key in a table; keys of odd characters in quotes, as in TOML."""
-    if key and not re.fullmatch(r"[A-Za-z0-9_-]+", key):
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", key):
         key = short(key)
-    return f"{path}.{key}" if path and key else path or key
+    return f"{path}.{key}" if path else key
 
 
 def _parameters(make: Callable[..., Any]) -> dict[str, Parameter]:
@@ -209,9 +207,10 @@ def _parameters(make: Callable[..., Any]) -> dict[str, Parameter]:
     return {k: p for k, p in signature(make).parameters.items() if p.kind not in kinds}
 
 
-def _hints(make: Callable[..., Any]) -> dict[str, Any]:
+@cache
+def _hints(make: Any) -> dict[str, Any]:
     if isinstance(make, type) and not is_dataclass(make):
-        make = make.__init__  # type: ignore[misc]
+        return get_type_hints(make.__init__)  # type: ignore[misc]
     return get_type_hints(make)
 
 

@@ -44,7 +44,7 @@ class LabelGuard:
         if self._first and isinstance(self.likelihood, Categorical):
             self.classes = count_classes(model, inputs, self.augment)
         if self._first or targets.device.type == "cpu":
-            check_labels(targets, self.likelihood, classes=self.classes)
+            check_labels(targets, self.likelihood, self.classes)
         self._first = False
 
 
@@ -66,17 +66,14 @@ def count_classes(
         return tensor_of(call(model, inputs, plan=MEAN)).shape[1]
 
 
-def check_labels(
-    targets: Tensor, likelihood: Likelihood, step: int = 0, *, classes: int | None = None
-) -> None:
-    """Raise DataError for labels that the likelihood cannot take.
+def check_labels(targets: Tensor, likelihood: Likelihood, classes: int | None = None) -> None:
+    """Raise DataError for labels that the likelihood cannot take; makes a GPU wait.
+
+    Numbers that are not finite are the affair of `FiniteGuard`, which stops all processes.
 
     Args:
-        targets: Labels of a batch. On a GPU they are looked at where `step` is 0 only, since to
-            read them makes the GPU wait.
-        likelihood: Categorical: 0 to classes - 1, or `ignore_index`; Bernoulli: 0 to 1; others:
-            finite numbers.
-        step: Steps taken in this call.
+        targets: Labels of a batch.
+        likelihood: Categorical: 0 to classes - 1, or `ignore_index`; Bernoulli: 0 to 1.
         classes: Number of classes; None leaves the upper end open.
 
     Example:
@@ -84,16 +81,14 @@ def check_labels(
         Traceback (most recent call last):
         leanbayes.errors.DataError: label 3 at place 1 of the batch ...
     """
-    if targets.numel() == 0 or (targets.device.type != "cpu" and step > 0):
+    if targets.numel() == 0:
         return
     if isinstance(likelihood, Categorical):
         _check_classes(targets, likelihood.ignore_index, classes)
     elif isinstance(likelihood, Bernoulli):
         low, high = (float(x) for x in torch.aminmax(targets.detach()))
-        if not (low >= 0 and high <= 1):
+        if low < 0 or high > 1:
             raise DataError(f"Bernoulli expects targets 0 or 1, found {low:g} to {high:g}")
-    else:
-        check_batch(targets, "targets")
 
 
 def _check_classes(targets: Tensor, ignored: int, classes: int | None) -> None:
@@ -130,7 +125,8 @@ def _label_words(label: int, place: int, count: int, classes: int | None) -> str
 def check_batch(batch: Any, name: str = "inputs") -> None:
     """Raise DataError naming the rows that hold infinite numbers or none at all.
 
-    Reads every floating tensor once; makes a GPU wait, so it is for first batches.
+    Reads every floating tensor once and makes a GPU wait. It raises on this process alone: in
+    training `FiniteGuard` looks at the data and stops all of them.
     """
     for x in pytree.tree_leaves(batch):
         if not (isinstance(x, Tensor) and x.is_floating_point()) or x.numel() == 0:

@@ -14,7 +14,7 @@ from leanbayes.errors import ConfigError, Interrupted
 from leanbayes.likelihood import Likelihood
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.refresh import refresh_batchnorm
-from leanbayes.train.advice import check_batch, sigma_statistics, warn_num_data, warn_posterior
+from leanbayes.train.advice import sigma_statistics, warn_num_data, warn_posterior
 from leanbayes.train.callbacks import Callback, Run
 from leanbayes.train.config import FitConfig
 from leanbayes.train.data import Batches, num_elements
@@ -221,8 +221,6 @@ class Trainer:
         while not self.progress.done and self.progress.step < self.total_steps:
             epoch, start = divmod(self.progress.step, self.steps_per_epoch)
             for batch in self.train.epoch(epoch, start):
-                if self.progress.step == 0:
-                    check_batch(batch[0])
                 yield batch, next(others)
                 if self.progress.step >= self.total_steps:
                     return

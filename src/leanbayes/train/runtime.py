@@ -76,6 +76,11 @@ class Runtime:
     ) -> None:
         if strategy not in STRATEGIES:
             raise ConfigError(f"strategy is one of {', '.join(STRATEGIES)}; found {strategy!r}")
+        if compile and checkpoint_activations:
+            raise ConfigError(
+                "checkpointed blocks cut a compiled graph to pieces: choose compile=True, which "
+                "decides by itself what to compute again, or checkpoint_activations=True"
+            )
         self.strategy = strategy
         self._backend = compile if isinstance(compile, str) else "inductor" if compile else None
         self._checkpoints, self._deterministic = checkpoint_activations, deterministic
@@ -167,8 +172,7 @@ class Runtime:
         if self.device.type == "cuda" and self.world > 1:
             self._local.callback(wrapping.synchronise_norms(inner.net))
         if self._checkpoints:
-            compiled = self._backend is not None
-            self._local.callback(wrapping.checkpoint_blocks(inner.net, compiled=compiled))
+            self._local.callback(wrapping.checkpoint_blocks(inner.net))
         return self._wrapped(inner)
 
     def _wrapped(self, model: BayesianModel) -> nn.Module:

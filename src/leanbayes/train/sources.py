@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, default_collate
 from leanbayes.errors import DataError, PlanError
 from leanbayes.noise import key_seed
 from leanbayes.plan import count_rows
-from leanbayes.train.keyed import Keyed, Stream, Worker, apart
+from leanbayes.train.keyed import Keyed, Stream, Worker, guarded, kept
 from leanbayes.train.order import Order
 
 Batch = tuple[Any, Any]
@@ -121,7 +121,7 @@ class Examples(Ordered):
         """The first examples, read in this process."""
         rows = range(min(self.batch_size, self.num_data))
         examples = Keyed(self.dataset, self.order.seed, 0)
-        with Stream(0).active():
+        with kept():
             return pair(self.collate([examples[row] for row in rows]))
 
     @property
@@ -134,10 +134,11 @@ class Examples(Ordered):
         loader: DataLoader[Any] = DataLoader(
             Keyed(self.dataset, order.seed, number),
             batch_sampler=_Rows(order, number, start),
+            generator=torch.Generator().manual_seed(key_seed(order.seed, "loader", number)),
             **self.settings,
         )
-        for batch in apart(loader, key_seed(order.seed, "loader", number)):
-            yield pair(batch)
+        # Workers draw from generators of their own.
+        return map(pair, loader if loader.num_workers else guarded(loader, kept))
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,7 @@ def epoch_of(batches: Iterable[Any], seed: int, number: int) -> Iterator[Any]:
         own = getattr(part, "generator", None)
         if isinstance(own, torch.Generator) and own is not torch.default_generator:
             own.manual_seed(key)
-    return apart(batches, key)
+    return guarded(batches, Stream(key).active)
 
 
 def _parts(batches: Any) -> list[Any]:

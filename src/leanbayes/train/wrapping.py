@@ -43,18 +43,12 @@ def blocks(net: nn.Module) -> list[nn.Module]:
     return [m for m in found.values() if any(isinstance(part, Host) for part in m.modules())]
 
 
-def checkpoint_blocks(net: nn.Module, *, compiled: bool = False) -> Undo:
-    """Keep only the inputs of every block; its pass is repeated, noise and all, in backward.
-
-    Args:
-        net: The network.
-        compiled: It will be compiled: a graph moves BatchNorm's statistics once by itself.
-    """
+def checkpoint_blocks(net: nn.Module) -> Undo:
+    """Keep only the inputs of every block; its pass is repeated, noise and all, in backward."""
     chosen = [m for m in blocks(net) or [net] if "forward" not in m.__dict__]
     for block in chosen:
-        has_norms = not compiled and any(isinstance(m, _BatchNorm) for m in block.modules())
-        options = {"context_fn": partial(_contexts, block)} if has_norms else {}
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False, **options)
+        contexts = partial(_contexts, block)
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)
 
     def undo() -> None:
         for block in chosen:
