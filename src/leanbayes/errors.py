@@ -29,11 +29,11 @@ class TrainingError(LeanBayesError, RuntimeError):
     """A run cannot go on; what it had saved is still there."""
 
 
-class NonFinite(TrainingError):
+class NonFinite(TrainingError):  # noqa: N818
     """A loss, gradient or parameter is infinite or not a number."""
 
 
-class OutOfMemory(TrainingError):
+class OutOfMemory(TrainingError):  # noqa: N818
     """A step does not fit into memory."""
 
 

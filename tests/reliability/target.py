@@ -1,7 +1,7 @@
 """A small run that others kill: `python target.py FOLDER [METHOD]`, alone or under torchrun.
 
-Prints `digest SHA256` of the final weights. The problem takes a second or two, so that a random
-moment falls into it.
+Leaves the sha256 of the final weights in FOLDER/digest. The problem takes a second or two, so that
+a random moment falls into it.
 """
 
 import hashlib
@@ -37,7 +37,6 @@ def main(folder: str, method: str = "mean_field") -> None:
     lb.fit(model, (x, y), lb.Categorical(), config=config)
     if int(os.environ.get("RANK", "0")) == 0:
         Path(folder, "digest").write_text(digest(model))
-        print("digest", digest(model), flush=True)
 
 
 if __name__ == "__main__":

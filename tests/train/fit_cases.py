@@ -59,7 +59,7 @@ class At(lb.Callback):
     def __init__(self, step, what):
         self.step, self.what, self.done = step, what, False
 
-    def on_step(self, run, figures):
+    def on_step(self, run, _figures):
         if run.step == self.step and not self.done:
             self.done = True
             self.what()

@@ -106,7 +106,7 @@ def test_phases_alternate_and_momentum_moves_nothing_at_rest():
     model, seen = model_of(), []
 
     class Watching(lb.Callback):
-        def on_step(self, run, figures):
+        def on_step(self, _run, _figures):
             seen.append(copy.deepcopy(model.state_dict()))
 
     config = settings(train="alternate", batchnorm="frozen", log_every=1, steps=12)
@@ -140,7 +140,7 @@ def test_the_average_of_the_weights_is_what_remains():
     model, seen = model_of(lb.MAP()), []
 
     class Watching(lb.Callback):
-        def on_step(self, run, figures):
+        def on_step(self, _run, _figures):
             seen.append(model.net.head.weight.detach().double().clone())
 
     start = model.net.head.weight.detach().double().clone()

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 import leanbayes as lb
 
 
-class Crash(Exception):
+class Crash(Exception):  # noqa: N818
     pass
 
 

@@ -64,5 +64,6 @@ def main() -> None:
     try:
         app(prog_name="leanbayes")
     except LeanBayesError as error:
-        typer.echo(f"leanbayes: {' '.join(str(error).split())}", err=True)
+        for line in str(error).splitlines():
+            typer.echo(f"leanbayes: {' '.join(line.split())}", err=True)
         sys.exit(exit_code(error))

@@ -7,6 +7,7 @@ note their process ids and exit codes in a folder, since the agent only says tha
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,8 +21,9 @@ from typing import Annotated, Any
 
 import typer
 
-FOLDER = "LEANBAYES_LAUNCH"
+FOLDER, COMMAND = "LEANBAYES_LAUNCH", "command.json"
 OWN_CODES = (2, 3, 4, 5)  # a worker's own word on what went wrong
+INCURABLE = (2, 3, 5)  # a new start would end in the same way
 # Everything from the first word on belongs to the command that is launched.
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 AGENT = "from leanbayes.cli.launch import agent; agent()"
@@ -51,8 +53,10 @@ def launch(
     """
     meeting = _meeting(nnodes, rdzv_endpoint, rdzv_id)
     arguments = ["--nproc-per-node", str(nproc), "--nnodes", nnodes, *meeting]
-    arguments += ["--max-restarts", str(max_restarts), "-m", "leanbayes.cli.worker", *command]
+    arguments += ["--max-restarts", str(max_restarts), "-m", "leanbayes.cli.worker"]
     with TemporaryDirectory(prefix="leanbayes-launch-") as folder:
+        # By way of a file: torchrun would take options of the command for abbreviations of its own.
+        (Path(folder) / COMMAND).write_text(json.dumps(command), encoding="utf-8")
         raise typer.Exit(supervise(arguments, Path(folder), nproc))
 
 
@@ -99,11 +103,31 @@ def supervise(arguments: Sequence[str], folder: Path, nproc: int) -> int:
 
     before = {number: signal.signal(number, forward) for number in SIGNALS}
     try:
-        failed = process.wait() != 0
+        failed = _wait(process, folder) != 0
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return outcome(failed, codes(folder), nproc, received)
+    return incurable(folder) or outcome(failed, codes(folder), nproc, received)
+
+
+def _wait(process: subprocess.Popen[bytes], folder: Path) -> int:
+    """The agent's exit code; it is stopped where starting the workers again would be in vain."""
+    while True:
+        try:
+            return process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            if incurable(folder):
+                break
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(1.0)  # processes that fail together get the time to say so
+    process.terminate()
+    return process.wait()
+
+
+def incurable(folder: Path) -> int | None:
+    """The exit code, of any attempt, that makes all further ones pointless."""
+    found = [_read(file) for file in sorted(folder.glob("*.code"))]
+    return next((code for code in found if code in INCURABLE), None)
 
 
 def outcome(

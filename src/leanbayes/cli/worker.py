@@ -1,22 +1,24 @@
 """One process of `leanbayes launch`: runs the command, and notes how it ended.
 
-Started by torchrun's agent as `python -m leanbayes.cli.worker COMMAND ...`.
+Started by torchrun's agent as `python -m leanbayes.cli.worker`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import signal
 import sys
+import threading
+import time
 import traceback
 from pathlib import Path
 from types import FrameType
 
-from leanbayes.cli.launch import FOLDER, SIGNALS
+from leanbayes.cli.launch import COMMAND, FOLDER, SIGNALS, incurable
 from leanbayes.errors import CheckpointError, DataError, LeanBayesError, NonFinite, OutOfMemory
 
-INCURABLE = (2, 3, 5)  # a new start would end in the same way
 EXIT_CODES: dict[type[LeanBayesError], int] = {
     NonFinite: 3,
     OutOfMemory: 4,
@@ -25,23 +27,40 @@ EXIT_CODES: dict[type[LeanBayesError], int] = {
 }
 
 
-def work(arguments: list[str]) -> int:
-    """Run the command, its exit code left in the folder of the launch."""
+def work() -> int:
+    """Run the command that the folder of the launch names; leave the exit code there."""
     folder, attempt = Path(os.environ[FOLDER]), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     name = f"{attempt}-{os.environ.get('RANK', '0')}"
-    earlier = _incurable(folder)
+    arguments = json.loads((folder / COMMAND).read_text(encoding="utf-8"))
+    earlier = incurable(folder)
     _write(folder / f"{name}.pid", os.getpid())
     for number in SIGNALS:  # until the run notes them by itself
         signal.signal(number, _stop)
+    _end_where_stuck(folder / f"{name}.code")
     code = _run(arguments) if earlier is None else earlier
     _write(folder / f"{name}.code", code)
     return code
 
 
-def _incurable(folder: Path) -> int | None:
-    """The exit code of an earlier attempt that made all further ones pointless."""
-    found = [int(f.read_text() or "0") for f in sorted(folder.glob("*.code"))]
-    return next((code for code in found if code in INCURABLE), None)
+def _end_where_stuck(note: Path) -> None:
+    """Obey a signal where Python cannot: in a wait for other processes that may be dead.
+
+    Handlers of Python run between two of its instructions; torchrun would wait for half a minute
+    and then kill. While a run trains it has its own handlers, and is left to them.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_listen, args=(reader, note), daemon=True).start()
+
+
+def _listen(reader: int, note: Path) -> None:
+    while received := os.read(reader, 1):
+        number = received[0]
+        if number in SIGNALS and signal.getsignal(number) is _stop:
+            time.sleep(1.0)  # the orderly way out comes first
+            _write(note, 128 + number)
+            os._exit(128 + number)
 
 
 def _run(arguments: list[str]) -> int:
@@ -94,4 +113,4 @@ def _write(path: Path, number: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(work(sys.argv[1:]))
+    sys.exit(work())

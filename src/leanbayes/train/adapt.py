@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
 
+import torch
 from torch import nn
 
 from leanbayes.convert import bayesianize
@@ -14,15 +17,23 @@ from leanbayes.fitting import fit_posterior
 from leanbayes.likelihood import Categorical, Likelihood
 from leanbayes.methods.base import Method
 from leanbayes.methods.deep_ensemble import DeepEnsemble
+from leanbayes.methods.laplace import Laplace, Measurement
+from leanbayes.methods.post_hoc import parsed
+from leanbayes.methods.swag import SWAG, Collection
 from leanbayes.model import BayesianModel
 from leanbayes.report import ConversionReport
 from leanbayes.train.callbacks import Callback
 from leanbayes.train.config import FitConfig
 from leanbayes.train.data import Batches
-from leanbayes.train.evaluation import on_device
+from leanbayes.train.evaluation import evaluate_in_training, on_device
+from leanbayes.train.folder import write_file
 from leanbayes.train.loop import FitResult, fit
-from leanbayes.train.members import Trained, trained_members
+from leanbayes.train.members import Trained, seeded, trained_members
+from leanbayes.train.processes import Processes
+from leanbayes.train.runtime import Runtime
 from leanbayes.train.step import Augment
+
+REPORT = "report.json"
 
 
 @dataclass(frozen=True)
@@ -31,14 +42,16 @@ class Adapted:
 
     Attributes:
         model: The trained model.
-        result: Of the training; None where nothing was trained (`epochs=0`).
+        result: Of the training; of member 0 where members were trained one by one.
         measured: What `lb.fit_posterior` found (SWAG, Laplace), else empty.
+        figures: Validation figures of the model as it is now; empty without validation data.
         report: What was converted.
     """
 
     model: BayesianModel
-    result: FitResult | None
+    result: FitResult
     measured: Mapping[str, float]
+    figures: Mapping[str, float]
 
     @property
     def report(self) -> ConversionReport:
@@ -60,20 +73,21 @@ def adapt(  # noqa: PLR0913
     callbacks: Sequence[Callback] = (),
     augment: Augment | None = None,
 ) -> Adapted:
-    """Convert, train, fit what is fitted after training, refresh BatchNorm, report.
+    """Convert, train, fit what is fitted after training, and report.
 
     `Partial` measures its sensitivities on the data first. `SWAG` and `Laplace` train as the point
     estimate and are fitted on the data then. `DeepEnsemble` trains its members together, one
-    after another, or one a process (`members`).
+    after another, or one a process (`members`). With `config.folder` the same call, from the same
+    network, goes on where it was cut off, and the folder holds a `report.json` in the end.
 
     Args:
-        net: A (pre-trained) network; converted in place.
+        net: A (pre-trained) network; moved to the device and converted in place.
         method: Any method.
         data: Training data, as for `lb.fit`.
         likelihood: Class probabilities by default.
         validation: As for `lb.fit`.
         ood: As for `lb.fit`.
-        config: As for `lb.fit`.
+        config: As for `lb.fit`; without one BatchNorm is refreshed at the end.
         members: Of a DeepEnsemble: `together`, `in_turn` or `by_process`.
         fitting: Options of `lb.fit_posterior` for SWAG and Laplace.
         callbacks: As for `lb.fit`.
@@ -87,8 +101,10 @@ def adapt(  # noqa: PLR0913
         >>> done.report.added
         3
     """
-    likelihood = likelihood or Categorical()
-    config = config or FitConfig()
+    likelihood = Categorical() if likelihood is None else likelihood
+    config = FitConfig(batchnorm="refresh") if config is None else config
+    fitting = dict(fitting or {})
+    _check(method, members, fitting)
     options: dict[str, Any] = {
         "validation": validation,
         "ood": ood,
@@ -96,28 +112,56 @@ def adapt(  # noqa: PLR0913
         "callbacks": callbacks,
         "augment": augment,
     }
-    if members != "together":
-        if not isinstance(method, DeepEnsemble):
-            raise ConfigError(f"members={members!r} is for lb.DeepEnsemble, found {method.name}")
-        model, result = trained_members(net, method, data, likelihood, members, **options)
-        return Adapted(model, result, {})
-    model = converted(net, method, data, likelihood, config)
-    result = fit(model, data, likelihood, **options)
-    return Adapted(model, result, _measured(model, data, likelihood, config, fitting or {}))
+    with Runtime.of(config) as runtime:
+        _start_equal(net.to(runtime.device), likelihood.to(runtime.device), runtime)
+        if members == "together":
+            model = converted(net, method, data, likelihood, config)
+            result = fit(model, data, likelihood, **options)
+        else:
+            assert isinstance(method, DeepEnsemble)
+            options |= {"example": _example(net, data, config), "runtime": runtime}
+            model, result = trained_members(net, method, data, likelihood, members, **options)
+        measured = _measured(model, data, likelihood, config, fitting)
+        _start_equal(model, likelihood, runtime)  # buffers too, which training leaves apart
+        figures = _figures(model, validation, likelihood, config, runtime)
+        done = Adapted(model, result, runtime.broadcast(measured), figures)
+        if config.folder is not None and runtime.is_first:
+            write_file(Path(config.folder) / REPORT, _report(done))
+    return done
+
+
+def _check(method: Method, members: str, fitting: dict[str, Any]) -> None:
+    """Everything that would be wrong after the training as well is said before it."""
+    if members not in get_args(Trained):
+        raise ConfigError(f"members is one of {', '.join(get_args(Trained))}; found {members!r}")
+    if members != "together" and not isinstance(method, DeepEnsemble):
+        raise ConfigError(f"members={members!r} is for lb.DeepEnsemble, found {method.name}")
+    if fitting and type(method).fit is Method.fit:
+        raise ConfigError(f"fitting= is for SWAG and Laplace, found {method.name}")
+    kinds: dict[type[Method], type[Any]] = {SWAG: Collection, Laplace: Measurement}
+    if type(method) in kinds:
+        parsed(kinds[type(method)], method, fitting)
+
+
+def _start_equal(model: nn.Module, likelihood: nn.Module, runtime: Runtime) -> None:
+    """All tensors as the first process has them."""
+    tensors = [t for m in (model, likelihood) for t in (*m.parameters(), *m.buffers())]
+    Processes(runtime.rank, runtime.world).copy_first(tensors)
 
 
 def converted(
     net: nn.Module, method: Method, data: Any, likelihood: Likelihood, config: FitConfig
 ) -> BayesianModel:
     """The network as a BayesianModel, with a batch of the data as example and as evidence."""
-    batches = _batches(data, config)
-    device = next((p.device for p in net.parameters()), None)
-    first = next(iter(batches.epoch(0)))
-    example = first[0] if device is None else on_device(first[0], device)
+    example = _example(net, data, config)
     if not method.looks_at_data:
         return bayesianize(net, method, example=example)
-    loader = [b if device is None else on_device(b, device) for b in batches.epoch(0)]
+    loader = Loader(_batches(data, config), _device(net))
     return bayesianize(net, method, example=example, data=loader, likelihood=likelihood)
+
+
+def _example(net: nn.Module, data: Any, config: FitConfig) -> Any:
+    return next(iter(Loader(_batches(data, config), _device(net))))[0]
 
 
 def _measured(
@@ -125,30 +169,57 @@ def _measured(
     data: Any,
     likelihood: Likelihood,
     config: FitConfig,
-    options: Mapping[str, Any],
+    options: dict[str, Any],
 ) -> Mapping[str, float]:
+    """What is fitted after training, under the run's seed: the same in all processes."""
     if type(model.method).fit is Method.fit:
-        if options:
-            raise ConfigError(f"fitting= is for SWAG and Laplace, found {model.method.name}")
         return {}
-    device = next((p.device for p in model.parameters()), None)
-    return fit_posterior(model, Loader(_batches(data, config), device), likelihood, **options)
+    device = _device(model)
+    with seeded(config.seed, device):
+        return fit_posterior(model, Loader(_batches(data, config), device), likelihood, **options)
 
 
-@dataclass(frozen=True)
+def _figures(
+    model: BayesianModel,
+    validation: Any,
+    likelihood: Likelihood,
+    config: FitConfig,
+    runtime: Runtime,
+) -> Mapping[str, float]:
+    if validation is None:
+        return {}
+    batches = Batches(
+        validation, batch_size=config.batch_size, seed=0, workers=config.workers, shuffle=False
+    )
+    samples, seed = config.evaluate_samples, config.seed
+    return evaluate_in_training(model, batches, likelihood, runtime, samples=samples, seed=seed)
+
+
 class Loader:
     """Batches as an iterable: every iteration is the next epoch's order."""
 
-    batches: Batches
-    device: Any
+    def __init__(self, batches: Batches, device: torch.device) -> None:
+        self.batches, self.device, self.epoch = batches, device, 0
 
     def __len__(self) -> int:
         return self.batches.steps_per_epoch
 
-    def __iter__(self) -> Any:
-        for batch in self.batches.epoch(0):
-            yield on_device(batch, self.device)
+    def __iter__(self) -> Iterator[Any]:
+        self.epoch += 1
+        return (on_device(batch, self.device) for batch in self.batches.epoch(self.epoch - 1))
 
 
 def _batches(data: Any, config: FitConfig) -> Batches:
     return Batches(data, batch_size=config.batch_size, seed=config.seed, workers=config.workers)
+
+
+def _device(net: nn.Module) -> torch.device:
+    return next((p.device for p in net.parameters()), torch.device("cpu"))
+
+
+def _report(done: Adapted) -> bytes:
+    """Everything but timings, so that the same run writes the same bytes."""
+    result = {name: value for name, value in asdict(done.result).items() if name != "seconds"}
+    figures = {"figures": dict(done.figures), "measured": dict(done.measured)}
+    found = {"conversion": asdict(done.report), "result": result, **figures}
+    return (json.dumps(found, indent=1) + "\n").encode()

@@ -145,7 +145,7 @@ class Trainer:
         self.ood = None if ood is None else self._data(ood, config.seed + 1)
         if (config.regularizer is None) != (ood is None):
             raise ConfigError("ood= and FitConfig(regularizer=...) go together: give both or none")
-        num_data = self._num_data(train)
+        num_data = self._num_data()
         self.steps_per_epoch = self.train.steps_per_epoch
         self.total_steps = config.total_steps(self.steps_per_epoch)
         module = runtime.prepare(self.model, self.likelihood)
@@ -184,8 +184,8 @@ class Trainer:
         size = self.config.batch_size
         return Batches(data, batch_size=size, seed=0, workers=self.config.workers, shuffle=False)
 
-    def _num_data(self, train: Any) -> int:
-        counted = num_elements(train, self.likelihood)
+    def _num_data(self) -> int:
+        counted = num_elements(self.train, self.likelihood)
         given = self.config.num_data
         if given is not None:
             warn_num_data(given, counted)
