@@ -44,8 +44,9 @@ def augmented(x: Tensor) -> Tensor:
 
 def scores(model: lb.BayesianModel, test: tuple[Tensor, Tensor]) -> dict[str, float]:
     x, y = test
-    loader = [(a, b) for a, b in zip(x.split(500), y.split(500), strict=True)]
-    p = lb.predict(model, loader, likelihood=lb.Categorical(), samples=20, seed=0).to("cpu")
+    options: dict[str, Any] = {"likelihood": lb.Categorical(), "samples": 20, "seed": 0}
+    parts = [lb.predict(model, part, **options).to("cpu") for part in x.split(500)]
+    p = type(parts[0]).cat(parts)
     y = y.cpu()
     return {
         "accuracy": (p.label == y).double().mean().item(),

@@ -19,13 +19,13 @@ def untouched(tmp_path_factory):
     return digest_of(folder)
 
 
-def times(slow):
-    return pytest.param(slow, marks=pytest.mark.slow)
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("kills", [2, times(50)])
-def test_killed_runs_end_with_the_weights_of_an_untouched_one(kills, untouched, tmp_path):
-    moments = random.Random(kills)
+@pytest.mark.parametrize(("kills", "seed"), [(2, 0), *(slow(10, k) for k in range(1, 6))])
+def test_killed_runs_end_with_the_weights_of_an_untouched_one(kills, seed, untouched, tmp_path):
+    moments = random.Random(seed)
     for number in range(kills):
         folder = tmp_path / f"run-{number}"
         process = start(folder)
@@ -38,9 +38,9 @@ def test_killed_runs_end_with_the_weights_of_an_untouched_one(kills, untouched, 
         assert digest_of(folder) == untouched, number
 
 
-@pytest.mark.parametrize("signals", [1, times(20)])
-def test_sigterm_saves_and_ends_with_143_within_ten_seconds(signals, untouched, tmp_path):
-    moments = random.Random(signals)
+@pytest.mark.parametrize(("signals", "seed"), [(1, 0), slow(10, 1), slow(10, 2)])
+def test_sigterm_saves_and_ends_with_143_within_ten_seconds(signals, seed, untouched, tmp_path):
+    moments = random.Random(seed)
     for number in range(signals):
         folder = tmp_path / f"run-{number}"
         process = start(folder, TARGET_STEPS="300")

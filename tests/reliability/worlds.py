@@ -98,7 +98,7 @@ class Record(lb.Callback):
     def __init__(self, model):
         self.model, self.figures, self.first = model, [], {}
 
-    def on_step(self, run, figures):
+    def on_step(self, _run, figures):
         self.figures.append(dict(figures))
 
     def _before(self, _optimizer, _args, _kwargs):
@@ -150,26 +150,29 @@ class Draws(lb.Callback):
     def __init__(self, model, rows):
         self.model, self.rows, self.found = model, rows, []
 
-    def on_step(self, run, figures):
+    def on_step(self, run, _figures):
         norms = [m for m in self.model.modules() if isinstance(m, _BatchNorm)]
+        momenta = [norm.momentum for norm in norms]
         for norm in norms:
-            norm.eval()  # statistics are the run's own
+            norm.momentum = 0.0  # running statistics are the run's own
         with torch.no_grad():
             plan = self.model.training_plan(len(self.rows), 1, run.step)
             self.found.append(self.model(self.rows, plan=plan))
-        for norm in norms:
-            norm.train()
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
 
 
 def noisy_run(method, name, strategy):
-    """Draws and final state of a run as users start it; BatchNorm trains, too."""
+    """Draws, validation and final state of a run as users start it; BatchNorm trains, too."""
     model, inputs = converted(method, name)
-    rows = data(inputs, torch.float32)
-    draws = Draws(model, rows[0][:BATCH])
-    config = settings(strategy=strategy)
-    lb.fit(model, rows, lb.Categorical(), config=config, callbacks=[draws])
+    x, y = data(inputs, torch.float32)
+    draws = Draws(model, x[:BATCH])
+    samples = max(2, method.members)
+    config = settings(strategy=strategy, evaluate_every=1, evaluate_samples=samples)
+    options = {"config": config, "callbacks": [draws], "validation": (x[:BATCH], y[:BATCH])}
+    result = lb.fit(model, (x, y), lb.Categorical(), **options)
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    return {"draws": torch.stack(draws.found), "state": state}
+    return {"draws": torch.stack(draws.found), "history": result.history, "state": state}
 
 
 def both_runs(rank, method_name, names):

@@ -124,7 +124,7 @@ def worker(tmp_path, monkeypatch):
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr("leanbayes.cli.worker._end_where_stuck", lambda note: None)
+    monkeypatch.setattr("leanbayes.cli.worker._end_where_stuck", lambda _note: None)
     handlers = {number: signal.getsignal(number) for number in (TERM, INT)}
 
     def run(*arguments):

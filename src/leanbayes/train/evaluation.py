@@ -28,8 +28,10 @@ def evaluate_in_training(
     """`nll`, and `accuracy` or `rmse`, of the predictive of `samples` keyed draws.
 
     Processes share the batches out among themselves and add their sums up; under FSDP2 every
-    process runs every batch, because a pass is a joint affair.
+    process runs every batch, because a pass is a joint affair. All evaluate one and the same
+    network, that of a checkpoint of this moment: otherwise they might disagree on what is best.
     """
+    runtime.share_buffers(module)
     sharded = is_sharded(unwrap(module))
     rank, world = (0, 1) if sharded else (runtime.rank, runtime.world)
     model = module if sharded else unwrap(module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from leanbayes.posteriors.shards import is_shard, local_part
 # Steps in a row whose gradients may overflow under fp16: its scaler leaves them out and halves the
 # scale each time, so that after so many of them the scale is not the reason.
 OVERFLOWS = 20
+_DENSE = torch.strided
 LOSS, DATA, FIRST = 0, 1, 2  # places in the vector of numbers: loss, data, then every parameter
 
 
@@ -33,7 +34,7 @@ class _Sent:
     """A verdict that is on its way from the GPU."""
 
     step: int
-    flags: Tensor
+    numbers: Tensor
     event: torch.cuda.Event
 
 
@@ -84,18 +85,17 @@ class FiniteGuard:
         if module is not self._module:
             self._learn(module)
         numbers = self._numbers(loss, batch)
-        flags = numbers.isfinite().logical_not_().float()
-        if flags.is_cuda:
-            self._send(step, _shared_in_stream(flags, runtime))
+        if numbers.is_cuda:
+            self._send(step, _shared_in_stream(numbers, runtime))
         else:
-            self._decide(step, runtime.any(flags))
+            self._decide(step, runtime.any(_broken(numbers)))
 
     def settle(self) -> None:
         """Read the verdict that is still on its way, if any, and raise what it says."""
         sent, self._sent = self._sent, None
         if sent is not None:
             sent.event.synchronize()
-            self._decide(sent.step, sent.flags)
+            self._decide(sent.step, _broken(sent.numbers))
 
     @torch.no_grad()
     def clip(self, max_norm: float) -> Tensor:
@@ -136,9 +136,16 @@ class FiniteGuard:
 
     def _numbers(self, loss: Tensor, batch: Any) -> Tensor:
         """Loss, sum of the data, and the norm of every gradient, as one vector."""
-        places = [i for i, (_, p) in enumerate(self._named) if p.grad is not None]
-        self._grads = [_values(self._named[i][1].grad) for i in places]
         zero = loss.new_zeros(())
+        grads = [p.grad for _, p in self._named]
+        if self._sharded is None and all(g is not None and g.layout is _DENSE for g in grads):
+            self._grads = cast("list[Tensor]", grads)  # as nearly always, in a few calls
+            start = [loss.detach().reshape(()), _sum_of(batch, zero)]
+            numbers = torch.stack([*start, *_norms(self._grads)])
+            self.norms = numbers[FIRST:]
+            return numbers
+        places = [i for i, grad in enumerate(grads) if grad is not None]
+        self._grads = [_values(grads[i]) for i in places]
         norms = [zero] * len(self._named)
         for place, norm in zip(places, _norms(self._grads), strict=True):
             norms[place] = norm
@@ -146,10 +153,10 @@ class FiniteGuard:
         self.norms = numbers[FIRST:]
         return numbers
 
-    def _send(self, step: int, flags: Tensor) -> None:
-        if self._host is None or self._host.shape != flags.shape:
-            self._host = torch.empty(flags.shape, dtype=flags.dtype, pin_memory=True)
-        self._host.copy_(flags, non_blocking=True)
+    def _send(self, step: int, numbers: Tensor) -> None:
+        if self._host is None or self._host.shape != numbers.shape:
+            self._host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+        self._host.copy_(numbers, non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self._sent = _Sent(step, self._host, event)
@@ -188,11 +195,17 @@ _CALM = (
 )
 
 
-def _shared_in_stream(flags: Tensor, runtime: Any) -> Tensor:
-    """The largest flags over all processes, without waiting: the GPU adds it to its queue."""
+def _broken(numbers: Tensor) -> Tensor:
+    """1 where a number is infinite or none."""
+    return numbers.isfinite().logical_not_().float()
+
+
+def _shared_in_stream(numbers: Tensor, runtime: Any) -> Tensor:
+    """Sums over all processes, finite only where all are; nobody waits, the GPU queues it."""
     if getattr(runtime, "world", 1) > 1:
-        torch.distributed.all_reduce(flags, op=torch.distributed.ReduceOp.MAX)
-    return flags
+        numbers = numbers.clone()  # the norms are this process's own
+        torch.distributed.all_reduce(numbers)
+    return numbers
 
 
 def _values(grad: Tensor | None) -> Tensor:

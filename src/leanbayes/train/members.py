@@ -62,9 +62,7 @@ def trained_members(  # noqa: PLR0913
     return model, result
 
 
-def starts(
-    net: nn.Module, method: DeepEnsemble, seed: int, example: Any = None
-) -> list[nn.Module]:
+def starts(net: nn.Module, method: DeepEnsemble, seed: int, example: Any = None) -> list[nn.Module]:
     """The networks that training starts from: the members of a conversion under this seed."""
     with seeded(seed):
         model = bayesianize(deepcopy(net).cpu(), method, example=on_device(example, CPU))

@@ -169,6 +169,7 @@ class Runtime:
         if self.world > 1:
             every = [inner] if likelihood is None else [inner, likelihood]
             self._processes.copy_first(t for m in every for t in (*m.parameters(), *m.buffers()))
+            self._joint.callback(self.share_buffers, inner)
         if self.device.type == "cuda" and self.world > 1:
             self._local.callback(wrapping.synchronise_norms(inner.net))
         if self._checkpoints:
@@ -261,6 +262,10 @@ class Runtime:
         """Wait until all processes are here."""
         self._processes.barrier()
 
+    def share_buffers(self, module: nn.Module) -> None:
+        """Give all processes the buffers of the first; BatchNorm's follow a process's own rows."""
+        self._processes.copy_first(unwrap(module).buffers())
+
     def full_state(
         self, module: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[Tensors, dict[str, Any]]:
@@ -270,7 +275,7 @@ class Runtime:
         first process, and all have them from here on.
         """
         model = unwrap(module)
-        self._processes.copy_first(model.buffers())
+        self.share_buffers(model)
         tensors = copies(living_tensors(model))
         return tensors, optimizer_state(optimizer, trained_tensors(model, self._likelihood))
 
