@@ -75,9 +75,7 @@ def main() -> None:
     state = torch.load(args.weights, weights_only=True, map_location="cpu")["state_dict"]
     net.load_state_dict({key.removeprefix("module."): value for key, value in state.items()})
     net = net.to(args.device).eval()
-    results: dict[str, Any] = {
-        "before": scores(lb.bayesianize(copy.deepcopy(net), lb.MAP()), test)
-    }
+    results: dict[str, Any] = {"before": scores(lb.bayesianize(copy.deepcopy(net), lb.MAP()), test)}
     config = lb.FitConfig(
         epochs=args.epochs,
         batch_size=128,

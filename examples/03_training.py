@@ -67,7 +67,7 @@ config = replace(config, epochs=max(2, EPOCHS // 2), lr=1e-3, posterior_lr=5e-3)
 
 def adapt(folder: Path, *callbacks: lb.Callback) -> lb.Adapted:
     """From the trained network, or from where the folder's run was cut off."""
-    own = replace(config, folder=str(folder), save_every=7)
+    own = replace(config, folder=str(folder), save_every=7, log_every=10)
     torch.manual_seed(1)
     return lb.adapt(deepcopy(trained), lb.MeanField(), config=own, callbacks=callbacks, **data)
 

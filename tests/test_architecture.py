@@ -151,3 +151,12 @@ print(sorted(heavy & set(sys.modules)))
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "path", [SOURCE / "ops.py", *(SOURCE / "layers").glob("*.py")], ids=lambda path: path.name
+)
+def test_nothing_in_a_graph_matches_class_patterns(path):
+    """Dynamo of torch 2.11 breaks the graph there, and a compiled network is slower than none."""
+    patterns = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.MatchClass)]
+    assert not patterns

@@ -32,7 +32,14 @@ def main(folder: str, method: str = "mean_field") -> None:
     net = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 5))
     model = lb.bayesianize(net, lb.methods()[method](), example=x[:8])
     config = lb.FitConfig(
-        steps=STEPS, batch_size=32, lr=0.02, device="cpu", save_every=10, folder=folder, seed=1, log_every=50
+        steps=STEPS,
+        batch_size=32,
+        lr=0.02,
+        device="cpu",
+        save_every=10,
+        folder=folder,
+        seed=1,
+        log_every=50,
     )
     lb.fit(model, (x, y), lb.Categorical(), config=config)
     if int(os.environ.get("RANK", "0")) == 0:
