@@ -144,7 +144,7 @@ class FitConfig:
     checkpoint_activations: bool = False
     workers: int = 0
     deterministic: bool = False
-    log_every: int = 50
+    log_every: int = 100
     progress: bool | None = None
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from leanbayes.posteriors.shards import is_shard, local_part
 # Steps in a row whose gradients may overflow under fp16: its scaler leaves them out and halves the
 # scale each time, so that after so many of them the scale is not the reason.
 OVERFLOWS = 20
-_DENSE = torch.strided
 LOSS, DATA, FIRST = 0, 1, 2  # places in the vector of numbers: loss, data, then every parameter
 
 
@@ -62,7 +61,9 @@ class FiniteGuard:
         self.norms: Tensor | None = None
         self._module: nn.Module | None = None
         self._named: list[tuple[str, nn.Parameter]] = []
+        self._parameters: list[nn.Parameter] = []
         self._grads: list[Tensor] = []
+        self._quick = False
         self._sharded: Tensor | None = None
         self._host: Tensor | None = None
         self._sent: _Sent | None = None
@@ -132,24 +133,30 @@ class FiniteGuard:
         shards = [is_shard(p) for _, p in self._named]
         device = next((p.device for _, p in self._named), None)
         self._sharded = torch.tensor(shards, device=device) if any(shards) else None
+        self._parameters = [p for _, p in self._named]
+        narrow = any(p.dtype in HALF for p in self._parameters)
+        self._quick = self._sharded is None and not narrow and bool(self._parameters)
         self._module = module
 
     def _numbers(self, loss: Tensor, batch: Any) -> Tensor:
         """Loss, sum of the data, and the norm of every gradient, as one vector."""
         zero = loss.new_zeros(())
-        grads = [p.grad for _, p in self._named]
-        if self._sharded is None and all(g is not None and g.layout is _DENSE for g in grads):
-            self._grads = cast("list[Tensor]", grads)  # as nearly always, in a few calls
-            start = [loss.detach().reshape(()), _sum_of(batch, zero)]
-            numbers = torch.stack([*start, *_norms(self._grads)])
-            self.norms = numbers[FIRST:]
-            return numbers
+        grads: list[Any] = [p.grad for p in self._parameters]
+        start = [loss.detach().reshape(()), _sum_of(batch, zero)]
+        if self._quick:
+            try:  # a few calls, where every parameter has a plain gradient, as nearly always
+                numbers = torch.stack([*start, *torch._foreach_norm(grads)])
+            except (TypeError, RuntimeError):
+                pass
+            else:
+                self._grads, self.norms = grads, numbers[FIRST:]
+                return numbers
         places = [i for i, grad in enumerate(grads) if grad is not None]
         self._grads = [_values(grads[i]) for i in places]
         norms = [zero] * len(self._named)
         for place, norm in zip(places, _norms(self._grads), strict=True):
             norms[place] = norm
-        numbers = torch.stack([loss.detach().reshape(()), _sum_of(batch, zero), *norms])
+        numbers = torch.stack([*start, *norms])
         self.norms = numbers[FIRST:]
         return numbers
 
