@@ -70,6 +70,7 @@ from leanbayes.train.adapt import Adapted as Adapted
 from leanbayes.train.adapt import adapt as adapt
 from leanbayes.train.callbacks import Callback as Callback
 from leanbayes.train.callbacks import MLflow as MLflow
+from leanbayes.train.callbacks import Run as Run
 from leanbayes.train.callbacks import TensorBoard as TensorBoard
 from leanbayes.train.config import FitConfig as FitConfig
 from leanbayes.train.loop import FitResult as FitResult

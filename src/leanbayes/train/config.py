@@ -155,6 +155,11 @@ class FitConfig:
         _check_span(self)
         _check_kl(self)
         _check_device(self.device)
+        if self.compile and self.checkpoint_activations:
+            raise ConfigError(
+                "compile and checkpoint_activations do not go together: a graph would break at "
+                "every block that is computed again. Choose one of them"
+            )
         if self.seed >= 2**32:
             raise ConfigError(f"seed must be below 2^32, found {self.seed!r}")
 

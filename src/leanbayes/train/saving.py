@@ -100,6 +100,14 @@ class Saver:
 
     def restore(self, tree: dict[str, Any]) -> Progress:
         """Set everything to a saved state."""
+        try:
+            return self._restore(tree)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(f"the checkpoint does not fit this run: {error}") from error
+
+    def _restore(self, tree: dict[str, Any]) -> Progress:
         parts = self.stepper.parts
         parts.runtime.load_full_state(
             parts.module, parts.optimizer, tree["model"], tree["optimizer"]

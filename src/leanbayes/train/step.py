@@ -71,8 +71,9 @@ class Stepper:
         if self.edit is not None:
             self.edit.kl_weight = self.kl_weight(step)
         figures = self._gradients(step, batch, ood)
-        parts.runtime.unscale(parts.optimizer)
+        # Averaged first: unscaling looks for infinities, and all processes must see the same.
         parts.runtime.average_gradients(parts.likelihood.parameters())
+        parts.runtime.unscale(parts.optimizer)
         self.guard.check(step, figures["loss"], parts.module, parts.runtime, batch)
         if parts.config.clip is not None:
             self.guard.clip(parts.config.clip)
