@@ -1,11 +1,14 @@
 """The code in README and docs runs as printed, and the files speak of what exists."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import leanbayes as lb
+from leanbayes.cli.settings_file import settings_of
+from leanbayes.cli.train import DATA
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -17,6 +20,14 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S)
     assert "```python" not in page.read_text() or blocks
     exec(compile("\n".join(blocks), page.name, "exec"), {})
+
+
+def test_the_settings_files_of_a_page_are_read():
+    pages = "\n".join(page.read_text() for page in PAGES)
+    found = re.findall(r"```toml\n(.*?)```", pages, flags=re.S)
+    assert found
+    for text in found:
+        settings_of(tomllib.loads(text), data_names=DATA)
 
 
 def test_every_local_link_leads_somewhere():

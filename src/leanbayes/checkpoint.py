@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as parse_safetensors
-from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from leanbayes.convert import Draft, assemble, tensor_hash
-from leanbayes.errors import CheckpointError, ConfigError
-from leanbayes.likelihood import Likelihood, likelihood_from_json
-from leanbayes.methods.base import Method, method_named
+from leanbayes.errors import CheckpointError
+from leanbayes.likelihood import Likelihood
+from leanbayes.methods.base import Method
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.posteriors.base import Posterior
+from leanbayes.saved import DESCRIPTION, FORMAT, TENSORS, Saved, kind_of
 from leanbayes.select import Site
-from leanbayes.storage import parse_json, read_directory, write_directory
+from leanbayes.storage import render_json, render_tensors, write_directory
 from leanbayes.surgery import Survey, hosts, mark_ends, survey, tie
 from leanbayes.version import __version__
-
-TENSORS, DESCRIPTION = "model.safetensors", "leanbayes.json"
-FORMAT = 1
 
 
 def save(model: nn.Module, path: str | Path, *, posterior_only: bool = False) -> None:
@@ -53,9 +46,18 @@ def save(model: nn.Module, path: str | Path, *, posterior_only: bool = False) ->
     if posterior_only:
         same = inner.fingerprint
         tensors = {k: t for k, t in tensors.items() if tensor_hash(t) != same.get(_base_key(k))}
-    description = {**_describe(inner), "aliases": aliases, "posterior_only": posterior_only}
-    text = json.dumps(description, indent=1).encode()
-    _write_once(Path(path), {TENSORS: to_safetensors(tensors), DESCRIPTION: text})
+    description = {
+        **_describe(inner),
+        "aliases": aliases,
+        "posterior_only": posterior_only,
+        "tensors": {key: kind_of(tensor) for key, tensor in tensors.items()},
+    }
+    folder = Path(path)
+    files = {
+        TENSORS: render_tensors(folder / TENSORS, tensors),
+        DESCRIPTION: render_json(folder / DESCRIPTION, description),
+    }
+    _write_once(folder, files)
 
 
 def load(net: nn.Module, path: str | Path) -> BayesianModel:
@@ -76,94 +78,16 @@ def load(net: nn.Module, path: str | Path) -> BayesianModel:
     method = saved.method()
     found = survey(net, dropout=method.takes_dropout)
     sites = _sites(net, found, saved)
+    likelihood, shared, fingerprint = saved.likelihood(), saved.shared, saved.fingerprint
     slots = {s.name: _slots(method, s, saved) for s in sites if s.name in saved.layers}
     tie(sites, slots)
-    state = _complete_state(net, slots, saved)
-    draft = Draft(net, method, sites, slots, found.skipped, saved.likelihood())
-    model = assemble(draft)
-    model.fingerprint = saved.fingerprint
+    state = _complete_state(net, slots, saved, likelihood)
+    model = assemble(Draft(net, method, sites, slots, found.skipped, likelihood))
+    model.fingerprint = fingerprint
     model.load_state_dict(state)
     names = dict(hosts(net))
-    model.shared = [(names[name], slot) for name, slot in saved.shared]
+    model.shared = [(names[name], slot) for name, slot in shared]
     return model
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A checkpoint as read: checked bytes, parsed, not yet compared with a network."""
-
-    path: Path
-    tensors: dict[str, Tensor]
-    description: dict[str, Any]
-
-    @staticmethod
-    def read(path: Path) -> Saved:
-        """Read and check a directory."""
-        files = read_directory(path)
-        if set(files) != {TENSORS, DESCRIPTION}:
-            raise CheckpointError(
-                f"{path} holds {sorted(files)}; expected {TENSORS}, {DESCRIPTION}"
-            )
-        description = parse_json(path / DESCRIPTION, files[DESCRIPTION])
-        if description.get("format") != FORMAT:
-            raise CheckpointError(
-                f"{path / DESCRIPTION} has format {description.get('format')!r}; this version of "
-                f"leanbayes reads format {FORMAT}"
-            )
-        try:
-            tensors = parse_safetensors(files[TENSORS])
-        except (SafetensorError, ValueError, KeyError) as error:
-            raise CheckpointError(f"{path / TENSORS} is damaged: {error}") from error
-        return Saved(path, tensors, description)
-
-    @property
-    def layers(self) -> dict[str, list[str]]:
-        """Slots of every converted layer."""
-        layers: dict[str, list[str]] = self._field("layers", dict)
-        return layers
-
-    @property
-    def shared(self) -> list[tuple[str, str]]:
-        """Layer and slot of tensors that a pass uses more than once."""
-        return [(name, slot) for name, slot in self._field("shared", list)]
-
-    @property
-    def fingerprint(self) -> dict[str, str]:
-        """Hashes of the network's tensors at conversion."""
-        fingerprint: dict[str, str] = self._field("fingerprint", dict)
-        return fingerprint
-
-    @property
-    def ends(self) -> list[str] | None:
-        """The first and the last layer as the example had it, which selectors may ask for."""
-        names = self.description.get("ends")
-        known = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        return names if known else None
-
-    @property
-    def aliases(self) -> dict[str, str]:
-        """Names under which a stored tensor appears again."""
-        aliases: dict[str, str] = self._field("aliases", dict)
-        return aliases
-
-    def method(self) -> Method:
-        """The method, by its name and fields."""
-        entry = self._field("method", dict)
-        try:
-            return method_named(str(entry.get("name"))).from_json(entry.get("fields", {}))
-        except (ConfigError, TypeError) as error:
-            raise CheckpointError(f"{self.path / DESCRIPTION}: {error}") from error
-
-    def likelihood(self) -> Likelihood | None:
-        """The likelihood that was kept with the model, if any."""
-        entry = self.description.get("likelihood")
-        return None if entry is None else likelihood_from_json(entry)
-
-    def _field(self, name: str, kind: type) -> Any:
-        value = self.description.get(name)
-        if not isinstance(value, kind):
-            raise CheckpointError(f"{self.path / DESCRIPTION} lacks '{name}'")
-        return value
 
 
 def _describe(model: BayesianModel) -> dict[str, Any]:
@@ -223,7 +147,12 @@ def _slots(method: Method, site: Site, saved: Saved) -> dict[str, Posterior]:
     named = {
         alias: saved.tensors[key] for alias, key in saved.aliases.items() if key in saved.tensors
     }
-    filled = method.restored(site, {**saved.tensors, **named})
+    try:
+        filled = method.restored(site, {**saved.tensors, **named})
+    except Exception as error:  # settings and tensors that do not go together
+        raise CheckpointError(
+            f"{saved.path / DESCRIPTION} does not fit '{site.name}': {error}"
+        ) from error
     wanted = saved.layers[site.name]
     if not set(wanted) <= set(filled):
         raise CheckpointError(f"{saved.path}: {method.name} has no slots {wanted} in '{site.name}'")
@@ -231,15 +160,20 @@ def _slots(method: Method, site: Site, saved: Saved) -> dict[str, Posterior]:
 
 
 def _complete_state(
-    net: nn.Module, slots: Mapping[str, Mapping[str, Posterior]], saved: Saved
+    net: nn.Module,
+    slots: Mapping[str, Mapping[str, Posterior]],
+    saved: Saved,
+    likelihood: Likelihood | None,
 ) -> dict[str, Tensor]:
     """The whole state of the model to be, every shape and hash checked beforehand."""
     expected = _expected_state(net, slots)
+    if likelihood is not None:
+        expected.update({f"likelihood.{k}": v for k, v in likelihood.state_dict().items()})
     state = dict(saved.tensors)
     for alias, key in saved.aliases.items():
         if key in state:
             state[alias] = state[key]
-    extra = sorted(k for k in state if k not in expected and not k.startswith("likelihood."))
+    extra = sorted(key for key in state if key not in expected)
     if extra:
         raise CheckpointError(f"{saved.path} is for another network: it has '{extra[0]}' besides")
     for key, own in expected.items():

@@ -21,5 +21,25 @@ class CheckpointError(LeanBayesError, ValueError):
     """A file on disk is damaged, foreign or does not fit the network."""
 
 
+class DataError(LeanBayesError, ValueError):
+    """Training or test data are empty, out of range or not finite."""
+
+
+class TrainingError(LeanBayesError, RuntimeError):
+    """A run cannot go on; what it had saved is still there."""
+
+
+class NonFinite(TrainingError):  # noqa: N818
+    """A loss, gradient or parameter is infinite or not a number."""
+
+
+class OutOfMemory(TrainingError):  # noqa: N818
+    """A step does not fit into memory."""
+
+
+class Interrupted(SystemExit):
+    """A signal ended the run after its state was saved; `code` is 128 + the signal's number."""
+
+
 class CollapsedMembers(UserWarning):
     """The members of an ensemble predict the same: they have become one network."""

@@ -123,7 +123,7 @@ class BayesianModel(nn.Module):
                 for host, slot in self.shared
                 if not host.posterior(slot).by_input  # every call of a mask is a draw of its own
             }
-        if may_join(scope) and not is_sharded(self):
+        if may_join(scope) and not (_has_group() and is_sharded(self)):
             scope.graph = torch.is_grad_enabled()
             sites = [(host.posterior(slot), host.base(slot)) for host, slot in self._drawing]
             scope.ahead = drawn_together(sites, scope)
@@ -267,12 +267,17 @@ def is_sequence_first(module: nn.Module) -> bool:
     return getattr(module, "batch_first", True) is False
 
 
+def _has_group() -> bool:
+    """True where processes work together; without them nothing is sharded."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def reshard(model: nn.Module) -> None:
     """Put FSDP2's parameters back into shards: its root stays gathered after a forward pass.
 
     An optimiser holds the shards; gathered parameters are strangers to it.
     """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if _has_group():
         for module in sharded_modules(model):
             module.reshard()
 

@@ -50,6 +50,7 @@ def objective(  # noqa: PLR0913
     kl_weight: float = 1.0,
     likelihood_of: Literal["average", "mixture"] = "average",
     include_kl: bool = True,
+    step: int | None = None,
 ) -> Objective:
     """`mean(-log p(y | x, w)) + kl_weight * KL(q || p) / num_data`, with w drawn by the plan.
 
@@ -64,6 +65,7 @@ def objective(  # noqa: PLR0913
         likelihood_of: `average` of the log-likelihoods of the draws (the ELBO), or the log of the
             `mixture` over the draws of an example.
         include_kl: False where `lb.attach_kl` adds the gradients of the KL.
+        step: Number of the step, by which members take turns; at random without it.
 
     Example:
         >>> import leanbayes as lb, torch
@@ -79,7 +81,7 @@ def objective(  # noqa: PLR0913
     scale = kl_weight / checked_num_data(num_data) if include_kl else None
     inputs, target = batch
     samples = samples * inner.method.repeats
-    plan = inner.training_plan(count_rows((inputs,), {}) * samples, samples)
+    plan = inner.training_plan(count_rows((inputs,), {}) * samples, samples, step)
     output = call(model, fold(inputs, samples), plan=plan)
     targets = fold(target, samples)
     log_prob = likelihood.log_prob(tensor_of(output), targets)

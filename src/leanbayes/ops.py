@@ -1,6 +1,7 @@
 """Arithmetic with drawn parameters: what a stock layer does, for every form of a draw.
 
-Letters: D draws, R rows a draw, I inputs, O outputs. Rows `[D * R, ...]` are draw-major.
+Letters: D draws, R rows a draw, I inputs, O outputs. Rows `[D * R, ...]` are draw-major. Forms are
+told apart by `isinstance`: at the class patterns of `match` older Dynamos (2.11) break the graph.
 """
 
 from __future__ import annotations
@@ -19,26 +20,28 @@ Convolve = Callable[[Tensor, Tensor, int], Tensor]  # (rows, weight, blocks of c
 
 def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
     """`x W^T + b` with one drawn W and b a block of rows; x is [D * R, ..., I]."""
-    match weight:
-        case Shared(value):
-            y = F.linear(x, value, _shared(bias))  # of tokens it is a view
-            return shifted(y if y.dim() == 2 else rejoined(y, y.shape), bias, -1)
-        case PerDraw(value):
-            rows = blocks(x, value.shape[0]).reshape(value.shape[0], -1, x.shape[-1])
-            y = torch.bmm(rows, value.to(x.dtype).transpose(1, 2))
-            return added(rejoined(y, (*x.shape[:-1], value.shape[1])), bias, -1)
-        case Flipped(mean, delta, sign0, sign1):
-            noise = F.linear(scaled(x, sign1, -1), delta)
-            y = plus_scaled(F.linear(x, mean, _shared(bias)), noise, sign0, -1)
-            return shifted(y, bias, -1)
-        case Moments(mean, variance):
-            return _local_linear(x, mean, variance, bias)
-        case Selected(values):
-            return added(
-                by_component(x, weight, lambda rows, k: F.linear(rows, values[k])), bias, -1
-            )
-        case LowRank(base, left, right, index):
-            return added(_low_rank_linear(x, base, left[index], right[index]), bias, -1)
+    if isinstance(weight, Shared):
+        value = weight.value
+        y = F.linear(x, value, _shared(bias))  # of tokens it is a view
+        return shifted(y if y.dim() == 2 else rejoined(y, y.shape), bias, -1)
+    if isinstance(weight, PerDraw):
+        value = weight.value
+        rows = blocks(x, value.shape[0]).reshape(value.shape[0], -1, x.shape[-1])
+        y = torch.bmm(rows, value.to(x.dtype).transpose(1, 2))
+        return added(rejoined(y, (*x.shape[:-1], value.shape[1])), bias, -1)
+    if isinstance(weight, Flipped):
+        mean, delta, sign0, sign1 = weight.mean, weight.delta, weight.sign0, weight.sign1
+        noise = F.linear(scaled(x, sign1, -1), delta)
+        y = plus_scaled(F.linear(x, mean, _shared(bias)), noise, sign0, -1)
+        return shifted(y, bias, -1)
+    if isinstance(weight, Moments):
+        mean, variance = weight.mean, weight.variance
+        return _local_linear(x, mean, variance, bias)
+    if isinstance(weight, Selected):
+        values = weight.values
+        return added(by_component(x, weight, lambda rows, k: F.linear(rows, values[k])), bias, -1)
+    base, left, right, index = weight.base, weight.left, weight.right, weight.component
+    return added(_low_rank_linear(x, base, left[index], right[index]), bias, -1)
 
 
 def _local_linear(x: Tensor, mean: Tensor, variance: Tensor, bias: Form | None) -> Tensor:
@@ -71,25 +74,29 @@ def convolution(
     x: Tensor, weight: Form, bias: Form | None, convolve: Convolve, transposed: bool = False
 ) -> Tensor:
     """A convolution (or its transpose) with one drawn kernel a block of rows; channels in dim 1."""
-    match weight:
-        case Shared(value):
-            y = convolve(x, value, 1)
-        case PerDraw(value):
-            y = _convolve_blocks(x, value, convolve)
-        case Flipped(mean, delta, sign0, sign1):
-            # A transposed kernel is laid out [I, O / groups, ...], a plain one the other way.
-            before, after = (sign0, sign1) if transposed else (sign1, sign0)
-            noise = convolve(scaled(x, before, 1), delta, 1)
-            y = plus_scaled(convolve(x, mean, 1), noise, after, 1)
-        case Selected(values):
-            y = by_component(x, weight, lambda rows, k: convolve(rows, values[k], 1))
-        case LowRank(base, _, right):
-            if right.shape[2] == base.shape[1]:  # by channel, as with kernels of one position
-                return added(_low_rank_convolution(x, weight, convolve, transposed), bias, 1)
-            form = weight
-            y = by_component(x, form, lambda rows, k: convolve(rows, candidate(form, k), 1))
-        case Moments():
-            raise TypeError("a convolution has no local form: its kernel is shared by positions")
+    if isinstance(weight, Shared):
+        value = weight.value
+        y = convolve(x, value, 1)
+    elif isinstance(weight, PerDraw):
+        value = weight.value
+        y = _convolve_blocks(x, value, convolve)
+    elif isinstance(weight, Flipped):
+        mean, delta, sign0, sign1 = weight.mean, weight.delta, weight.sign0, weight.sign1
+        # A transposed kernel is laid out [I, O / groups, ...], a plain one the other way.
+        before, after = (sign0, sign1) if transposed else (sign1, sign0)
+        noise = convolve(scaled(x, before, 1), delta, 1)
+        y = plus_scaled(convolve(x, mean, 1), noise, after, 1)
+    elif isinstance(weight, Selected):
+        values = weight.values
+        y = by_component(x, weight, lambda rows, k: convolve(rows, values[k], 1))
+    elif isinstance(weight, LowRank):
+        base, right = weight.base, weight.right
+        if right.shape[2] == base.shape[1]:  # by channel, as with kernels of one position
+            return added(_low_rank_convolution(x, weight, convolve, transposed), bias, 1)
+        form = weight
+        y = by_component(x, form, lambda rows, k: convolve(rows, candidate(form, k), 1))
+    elif isinstance(weight, Moments):
+        raise TypeError("a convolution has no local form: its kernel is shared by positions")
     return added(y, bias, 1)
 
 
@@ -246,17 +253,19 @@ def embedding(
     padding: int | None = None,
 ) -> Tensor:
     """Look up drawn rows; equal ids within one draw share their noise."""
-    match weight:
-        case Shared(value):
-            return lookup(ids, value)
-        case PerDraw(value):
-            return _drawn_rows(ids, value, padding, torch.arange(len(value), device=ids.device))
-        case Selected(values, index):
-            return _drawn_rows(ids, values, padding, index)
-        case Flipped(mean, delta, sign0, sign1):
-            return lookup(ids, mean) + _flipped_rows(ids, delta, sign0, sign1)
-        case _:
-            raise TypeError(f"an embedding cannot take the form {type(weight).__name__}")
+    if isinstance(weight, Shared):
+        value = weight.value
+        return lookup(ids, value)
+    if isinstance(weight, PerDraw):
+        value = weight.value
+        return _drawn_rows(ids, value, padding, torch.arange(len(value), device=ids.device))
+    if isinstance(weight, Selected):
+        values, index = weight.values, weight.component
+        return _drawn_rows(ids, values, padding, index)
+    if isinstance(weight, Flipped):
+        mean, delta, sign0, sign1 = weight.mean, weight.delta, weight.sign0, weight.sign1
+        return lookup(ids, mean) + _flipped_rows(ids, delta, sign0, sign1)
+    raise TypeError(f"an embedding cannot take the form {type(weight).__name__}")
 
 
 def _drawn_rows(ids: Tensor, value: Tensor, padding: int | None, index: Tensor) -> Tensor:

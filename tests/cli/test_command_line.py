@@ -11,8 +11,9 @@ from leanbayes.cli.table import filled, render
 def test_help_names_every_command(leanbayes):
     result = leanbayes("--help")
     assert result.code == 0
-    assert {c.callback.__name__ for c in app.registered_commands} == {"demo", "methods"}
-    for command in ("demo", "methods"):
+    commands = {c.callback.__name__ for c in app.registered_commands}
+    assert commands == {"demo", "methods", "train", "launch"}
+    for command in commands:
         assert f"  {command} " in result.out
 
 
@@ -64,17 +65,22 @@ def test_the_command_line_itself_does_not_import_torch(python):
         (lb.ConversionError, 2),
         (lb.PlanError, 2),
         (lb.LeanBayesError, 2),
+        (lb.errors.NonFinite, 3),
+        (lb.errors.OutOfMemory, 4),
         (lb.CheckpointError, 5),
+        (lb.errors.DataError, 5),
     ],
 )
-def test_an_error_of_leanbayes_is_one_line_and_an_exit_code(leanbayes, monkeypatch, error, code):
+def test_an_error_of_leanbayes_is_marked_lines_and_an_exit_code(
+    leanbayes, monkeypatch, error, code
+):
     def fail():
         raise error("found this,\n    expected that")
 
     monkeypatch.setattr(lb, "methods", fail)
     result = leanbayes("methods")
     assert result.code == code
-    assert result.err == "leanbayes: found this, expected that\n"
+    assert result.err == "leanbayes: found this,\nleanbayes: expected that\n"
     assert result.out == ""
 
 

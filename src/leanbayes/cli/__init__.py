@@ -1,4 +1,4 @@
-"""The command line: `leanbayes demo`, `leanbayes methods`; also `python -m leanbayes`.
+"""The command line: `leanbayes demo`, `methods`, `train`, `launch`; also `python -m leanbayes`.
 
 The modules of commands import torch only when they run, so that `--help` answers at once. Output is
 plain text, without colours.
@@ -12,7 +12,10 @@ from typing import Annotated
 import typer
 
 from leanbayes.cli.demo import demo
+from leanbayes.cli.launch import SETTINGS as LAUNCH
+from leanbayes.cli.launch import launch
 from leanbayes.cli.methods import methods
+from leanbayes.cli.train import train
 
 __all__ = ["app", "main"]
 
@@ -25,6 +28,8 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(methods)
+app.command()(train)
+app.command(context_settings=dict(LAUNCH))(launch)
 
 
 def _print_version(wanted: bool) -> None:
@@ -50,12 +55,15 @@ def options(
 def main() -> None:
     """Run a command; errors of leanbayes become one line on stderr and an exit code.
 
-    2: a wrong setting or use; 5: a checkpoint that is damaged, foreign or does not fit.
+    2: a wrong setting or use; 3: a loss or gradient that is not finite; 4: out of memory; 5: a file
+    or data that are damaged, foreign or do not fit; 130 and 143: ended by a signal, all saved.
     """
-    from leanbayes.errors import CheckpointError, LeanBayesError
+    from leanbayes.cli.worker import exit_code
+    from leanbayes.errors import LeanBayesError
 
     try:
         app(prog_name="leanbayes")
     except LeanBayesError as error:
-        typer.echo(f"leanbayes: {' '.join(str(error).split())}", err=True)
-        sys.exit(5 if isinstance(error, CheckpointError) else 2)
+        for line in str(error).splitlines():
+            typer.echo(f"leanbayes: {' '.join(line.split())}", err=True)
+        sys.exit(exit_code(error))

@@ -206,18 +206,19 @@ def _projected(
 
 def _rows(form: Form, part: slice) -> Form:
     """The draw of some rows of a tensor."""
-    match form:
-        case Shared(value):
-            return Shared(value[part])
-        case PerDraw(value):
-            return PerDraw(value[:, part])
-        case Flipped(mean, delta, sign0, sign1):
-            return Flipped(
-                mean[part], delta[part], None if sign0 is None else sign0[:, part], sign1
-            )
-        case Selected(values):
-            return form._replace(values=values[:, part])
-        case LowRank(base, left):
-            return form._replace(base=base[part], left=left[:, part])
-        case _:
-            raise TypeError(f"rows of {type(form).__name__} are not defined")
+    if isinstance(form, Shared):
+        value = form.value
+        return Shared(value[part])
+    if isinstance(form, PerDraw):
+        value = form.value
+        return PerDraw(value[:, part])
+    if isinstance(form, Flipped):
+        mean, delta, sign0, sign1 = form.mean, form.delta, form.sign0, form.sign1
+        return Flipped(mean[part], delta[part], None if sign0 is None else sign0[:, part], sign1)
+    if isinstance(form, Selected):
+        values = form.values
+        return form._replace(values=values[:, part])
+    if isinstance(form, LowRank):
+        base, left = form.base, form.left
+        return form._replace(base=base[part], left=left[:, part])
+    raise TypeError(f"rows of {type(form).__name__} are not defined")

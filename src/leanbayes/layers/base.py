@@ -156,13 +156,11 @@ class Host(nn.Module):
 
 def factor_of(form: Form | None) -> Tensor:
     """The values of a drawn factor, [D, ...]."""
-    match form:
-        case Shared(value):
-            return value.unsqueeze(0)
-        case PerDraw(value):
-            return value
-        case _:
-            raise TypeError(f"a factor cannot take the form {type(form).__name__}")
+    if isinstance(form, Shared):
+        return form.value.unsqueeze(0)
+    if isinstance(form, PerDraw):
+        return form.value
+    raise TypeError(f"a factor cannot take the form {type(form).__name__}")
 
 
 def joint_class(host: type[Host], layer: type[nn.Module]) -> type[nn.Module]:

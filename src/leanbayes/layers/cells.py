@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from leanbayes import ops
-from leanbayes.forms import Flipped, Form, LowRank, Moments, PerDraw, Selected, Shared
+from leanbayes.forms import Flipped, Form, LowRank, PerDraw, Selected, Shared
 
 State = tuple[Tensor, ...]  # (h,) or (h, c), each [B, H]
 Product = Callable[[Tensor], Tensor]  # [B, I] -> [B, O]
@@ -147,19 +147,22 @@ _STEPS: dict[str, Callable[[Cell, int], Step]] = {
 
 
 def _product(weight: Form, rows: int) -> Product:
-    match weight:
-        case Shared(value):
-            return lambda x: F.linear(x, value)
-        case PerDraw(value):
-            return _by_draw(value)
-        case Flipped(mean, delta, sign0, sign1):
-            return _flipped(mean, delta, sign0, sign1, rows)
-        case Selected(values, index):
-            return _selected(values, _to_rows(index, rows))
-        case LowRank(base, left, right, index):
-            return _low_rank(base, _to_rows(left[index], rows), _to_rows(right[index], rows))
-        case Moments():
-            raise TypeError("a recurrent layer has no local form: its steps share one draw")
+    if isinstance(weight, Shared):
+        value = weight.value
+        return lambda x: F.linear(x, value)
+    if isinstance(weight, PerDraw):
+        value = weight.value
+        return _by_draw(value)
+    if isinstance(weight, Flipped):
+        mean, delta, sign0, sign1 = weight.mean, weight.delta, weight.sign0, weight.sign1
+        return _flipped(mean, delta, sign0, sign1, rows)
+    if isinstance(weight, Selected):
+        values, index = weight.values, weight.component
+        return _selected(values, _to_rows(index, rows))
+    if isinstance(weight, LowRank):
+        base, left, right, index = weight.base, weight.left, weight.right, weight.component
+        return _low_rank(base, _to_rows(left[index], rows), _to_rows(right[index], rows))
+    raise TypeError("a recurrent layer has no local form: its steps share one draw")
 
 
 def _by_draw(value: Tensor) -> Product:

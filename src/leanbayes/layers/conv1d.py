@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from leanbayes.forms import Ask, Flipped, Form, LowRank, Moments, PerDraw, Selected, Shared
+from leanbayes.forms import Ask, Flipped, Form, Moments, PerDraw, Selected, Shared
 from leanbayes.layers.base import PLAIN, Host
 from leanbayes.layers.linear import BayesianLinear
 
@@ -59,17 +59,21 @@ class BayesianHFConv1D(Host):
 
 def transposed(form: Form) -> Form:
     """The draw of the transposed matrix."""
-    match form:
-        case Shared(value):
-            return Shared(value.T)
-        case PerDraw(value):
-            return PerDraw(value.mT)
-        case Flipped(mean, delta, sign0, sign1):
-            assert sign0 is not None
-            return Flipped(mean.T, delta.T, sign1, sign0)
-        case Moments(mean, variance):
-            return Moments(mean.T, variance.T)
-        case Selected(values):
-            return form._replace(values=values.mT)
-        case LowRank(base, left, right):
-            return form._replace(base=base.T, left=right.mT, right=left.mT)
+    if isinstance(form, Shared):
+        value = form.value
+        return Shared(value.T)
+    if isinstance(form, PerDraw):
+        value = form.value
+        return PerDraw(value.mT)
+    if isinstance(form, Flipped):
+        mean, delta, sign0, sign1 = form.mean, form.delta, form.sign0, form.sign1
+        assert sign0 is not None
+        return Flipped(mean.T, delta.T, sign1, sign0)
+    if isinstance(form, Moments):
+        mean, variance = form.mean, form.variance
+        return Moments(mean.T, variance.T)
+    if isinstance(form, Selected):
+        values = form.values
+        return form._replace(values=values.mT)
+    base, left, right = form.base, form.left, form.right
+    return form._replace(base=base.T, left=right.mT, right=left.mT)

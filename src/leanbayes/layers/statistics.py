@@ -128,14 +128,14 @@ def _store(values: Tensor, own: Tensor | None, further: Tensor | None) -> None:
 
 def normalised(x: Tensor, form: Form | None, eps: float) -> Tensor:
     """`(x - mean) / sqrt(variance + eps)` by given statistics [2, C], or [D, 2, C] by draw."""
-    match form:
-        case Shared(value):
-            return F.batch_norm(x, value[0], value[1], None, None, False, 0.0, eps)
-        case PerDraw(value):
-            scale = (value[:, 1] + eps).rsqrt()
-            return ops.affine(x, PerDraw(scale), PerDraw(-value[:, 0] * scale), 1)
-        case _:
-            raise TypeError(f"statistics cannot take the form {type(form).__name__}")
+    if isinstance(form, Shared):
+        value = form.value
+        return F.batch_norm(x, value[0], value[1], None, None, False, 0.0, eps)
+    if isinstance(form, PerDraw):
+        value = form.value
+        scale = (value[:, 1] + eps).rsqrt()
+        return ops.affine(x, PerDraw(scale), PerDraw(-value[:, 0] * scale), 1)
+    raise TypeError(f"statistics cannot take the form {type(form).__name__}")
 
 
 def normalised_by_batch(

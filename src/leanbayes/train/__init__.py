@@ -1,0 +1,1 @@
+"""Training: one loop, its settings, and what keeps it alive."""

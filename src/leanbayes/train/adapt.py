@@ -1,0 +1,225 @@
+"""`lb.adapt`: from a pre-trained network to a Bayesian one in one call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import nn
+
+from leanbayes.convert import bayesianize
+from leanbayes.errors import ConfigError
+from leanbayes.fitting import fit_posterior
+from leanbayes.likelihood import Categorical, Likelihood
+from leanbayes.methods.base import Method
+from leanbayes.methods.deep_ensemble import DeepEnsemble
+from leanbayes.methods.laplace import Laplace, Measurement
+from leanbayes.methods.post_hoc import parsed
+from leanbayes.methods.swag import SWAG, Collection
+from leanbayes.model import BayesianModel
+from leanbayes.report import ConversionReport
+from leanbayes.train.callbacks import Callback
+from leanbayes.train.config import FitConfig
+from leanbayes.train.data import Batches
+from leanbayes.train.evaluation import evaluate_in_training, on_device
+from leanbayes.train.folder import write_file
+from leanbayes.train.loop import FitResult, fit
+from leanbayes.train.members import Trained, seeded, trained_members
+from leanbayes.train.processes import Processes
+from leanbayes.train.runtime import Runtime
+from leanbayes.train.step import Augment
+
+REPORT = "report.json"
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What `lb.adapt` gives.
+
+    Attributes:
+        model: The trained model.
+        result: Of the training; of member 0 where members were trained one by one.
+        measured: What `lb.fit_posterior` found (SWAG, Laplace), else empty.
+        figures: Validation figures of the model as it is now; empty without validation data.
+        report: What was converted.
+    """
+
+    model: BayesianModel
+    result: FitResult
+    measured: Mapping[str, float]
+    figures: Mapping[str, float]
+
+    @property
+    def report(self) -> ConversionReport:
+        """What was converted, what was not and why."""
+        return self.model.report
+
+
+def adapt(  # noqa: PLR0913
+    net: nn.Module,
+    method: Method,
+    data: Any,
+    *,
+    likelihood: Likelihood | None = None,
+    validation: Any = None,
+    ood: Any = None,
+    config: FitConfig | None = None,
+    members: Trained = "together",
+    fitting: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
+    augment: Augment | None = None,
+) -> Adapted:
+    """Convert, train, fit what is fitted after training, and report.
+
+    `Partial` measures its sensitivities on the data first. `SWAG` and `Laplace` train as the point
+    estimate and are fitted on the data then. `DeepEnsemble` trains its members together, one
+    after another, or one a process (`members`). With `config.folder` the same call, from the same
+    network, goes on where it was cut off, and the folder holds a `report.json` in the end.
+
+    Args:
+        net: A (pre-trained) network; moved to the device and converted in place.
+        method: Any method.
+        data: Training data, as for `lb.fit`.
+        likelihood: Class probabilities by default.
+        validation: As for `lb.fit`.
+        ood: As for `lb.fit`.
+        config: As for `lb.fit`; without one BatchNorm is refreshed at the end.
+        members: Of a DeepEnsemble: `together`, `in_turn` or `by_process`.
+        fitting: Options of `lb.fit_posterior` for SWAG and Laplace.
+        callbacks: As for `lb.fit`.
+        augment: As for `lb.fit`.
+
+    Example:
+        >>> import leanbayes as lb, torch
+        >>> x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+        >>> config = lb.FitConfig(epochs=1, batch_size=16, progress=False)
+        >>> done = lb.adapt(torch.nn.Linear(4, 3), lb.Partial(rate=0.2), (x, y), config=config)
+        >>> done.report.added
+        3
+    """
+    likelihood = Categorical() if likelihood is None else likelihood
+    config = FitConfig(batchnorm="refresh") if config is None else config
+    fitting = dict(fitting or {})
+    _check(method, members, fitting)
+    options: dict[str, Any] = {
+        "validation": validation,
+        "ood": ood,
+        "config": config,
+        "callbacks": callbacks,
+        "augment": augment,
+    }
+    with Runtime.of(config) as runtime:
+        _start_equal(net.to(runtime.device), likelihood.to(runtime.device), runtime)
+        if members == "together":
+            model = converted(net, method, data, likelihood, config)
+            result = fit(model, data, likelihood, **options)
+        else:
+            assert isinstance(method, DeepEnsemble)
+            options |= {"example": _example(net, data, config), "runtime": runtime}
+            model, result = trained_members(net, method, data, likelihood, members, **options)
+        measured = _measured(model, data, likelihood, config, fitting)
+        _start_equal(model, likelihood, runtime)  # buffers too, which training leaves apart
+        figures = _figures(model, validation, likelihood, config, runtime)
+        done = Adapted(model, result, runtime.broadcast(measured), figures)
+        if config.folder is not None and runtime.is_first:
+            write_file(Path(config.folder) / REPORT, _report(done))
+    return done
+
+
+def _check(method: Method, members: str, fitting: dict[str, Any]) -> None:
+    """Everything that would be wrong after the training as well is said before it."""
+    if members not in get_args(Trained):
+        raise ConfigError(f"members is one of {', '.join(get_args(Trained))}; found {members!r}")
+    if members != "together" and not isinstance(method, DeepEnsemble):
+        raise ConfigError(f"members={members!r} is for lb.DeepEnsemble, found {method.name}")
+    if fitting and type(method).fit is Method.fit:
+        raise ConfigError(f"fitting= is for SWAG and Laplace, found {method.name}")
+    kinds: dict[type[Method], type[Any]] = {SWAG: Collection, Laplace: Measurement}
+    if type(method) in kinds:
+        parsed(kinds[type(method)], method, fitting)
+
+
+def _start_equal(model: nn.Module, likelihood: nn.Module, runtime: Runtime) -> None:
+    """All tensors as the first process has them."""
+    tensors = [t for m in (model, likelihood) for t in (*m.parameters(), *m.buffers())]
+    Processes(runtime.rank, runtime.world).copy_first(tensors)
+
+
+def converted(
+    net: nn.Module, method: Method, data: Any, likelihood: Likelihood, config: FitConfig
+) -> BayesianModel:
+    """The network as a BayesianModel, with a batch of the data as example and as evidence."""
+    example = _example(net, data, config)
+    if not method.looks_at_data:
+        return bayesianize(net, method, example=example)
+    loader = Loader(_batches(data, config), _device(net))
+    return bayesianize(net, method, example=example, data=loader, likelihood=likelihood)
+
+
+def _example(net: nn.Module, data: Any, config: FitConfig) -> Any:
+    return next(iter(Loader(_batches(data, config), _device(net))))[0]
+
+
+def _measured(
+    model: BayesianModel,
+    data: Any,
+    likelihood: Likelihood,
+    config: FitConfig,
+    options: dict[str, Any],
+) -> Mapping[str, float]:
+    """What is fitted after training, under the run's seed: the same in all processes."""
+    if type(model.method).fit is Method.fit:
+        return {}
+    device = _device(model)
+    with seeded(config.seed, device):
+        return fit_posterior(model, Loader(_batches(data, config), device), likelihood, **options)
+
+
+def _figures(
+    model: BayesianModel,
+    validation: Any,
+    likelihood: Likelihood,
+    config: FitConfig,
+    runtime: Runtime,
+) -> Mapping[str, float]:
+    if validation is None:
+        return {}
+    batches = Batches(
+        validation, batch_size=config.batch_size, seed=0, workers=config.workers, shuffle=False
+    )
+    samples, seed = config.evaluate_samples, config.seed
+    return evaluate_in_training(model, batches, likelihood, runtime, samples=samples, seed=seed)
+
+
+class Loader:
+    """Batches as an iterable: every iteration is the next epoch's order."""
+
+    def __init__(self, batches: Batches, device: torch.device) -> None:
+        self.batches, self.device, self.epoch = batches, device, 0
+
+    def __len__(self) -> int:
+        return self.batches.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        self.epoch += 1
+        return (on_device(batch, self.device) for batch in self.batches.epoch(self.epoch - 1))
+
+
+def _batches(data: Any, config: FitConfig) -> Batches:
+    return Batches(data, batch_size=config.batch_size, seed=config.seed, workers=config.workers)
+
+
+def _device(net: nn.Module) -> torch.device:
+    return next((p.device for p in net.parameters()), torch.device("cpu"))
+
+
+def _report(done: Adapted) -> bytes:
+    """Everything but timings, so that the same run writes the same bytes."""
+    result = {name: value for name, value in asdict(done.result).items() if name != "seconds"}
+    figures = {"figures": dict(done.figures), "measured": dict(done.measured)}
+    found = {"conversion": asdict(done.report), "result": result, **figures}
+    return (json.dumps(found, indent=1) + "\n").encode()

@@ -1,0 +1,88 @@
+"""Validation figures of a model in training: the posterior predictive, not a single draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.likelihood import Gaussian, Likelihood
+from leanbayes.model import is_sharded, unwrap
+from leanbayes.predict import predict
+from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
+from leanbayes.train.data import Batches
+from leanbayes.train.runtime import Runtime
+
+
+def evaluate_in_training(
+    module: nn.Module,
+    batches: Batches,
+    likelihood: Likelihood,
+    runtime: Runtime,
+    *,
+    samples: int | None,
+    seed: int,
+) -> dict[str, float]:
+    """`nll`, and `accuracy` or `rmse`, of the predictive of `samples` keyed draws.
+
+    Processes share the batches out among themselves and add their sums up; under FSDP2 every
+    process runs every batch, because a pass is a joint affair. All evaluate one and the same
+    network, that of a checkpoint of this moment: otherwise they might disagree on what is best.
+    """
+    runtime.share_buffers(module)
+    sharded = is_sharded(unwrap(module))
+    rank, world = (0, 1) if sharded else (runtime.rank, runtime.world)
+    model = module if sharded else unwrap(module)
+    sums = torch.zeros(3, dtype=torch.float64)
+    keep = isinstance(likelihood, Gaussian)  # a density of the mixture needs its samples
+    options: dict[str, Any] = {"samples": samples, "seed": seed, "keep_samples": keep}
+    for inputs, target in _share(batches, rank, world, runtime.device):
+        found = predict(model, inputs, likelihood=likelihood, **options).to("cpu")
+        sums += _sums(found, target.cpu(), likelihood)
+    if world > 1:
+        sums = runtime.mean(sums.to(runtime.device)).cpu() * world
+    count = sums[2].clamp_min(1)
+    nll, score = (sums[:2] / count).tolist()
+    name = "rmse" if keep else "accuracy"
+    return {"nll": nll, name: score**0.5 if keep else score}
+
+
+def _share(
+    batches: Batches, rank: int, world: int, device: torch.device
+) -> Iterator[tuple[Any, Tensor]]:
+    for number, (inputs, target) in enumerate(batches.epoch(0)):
+        if number % world == rank:
+            yield on_device(inputs, device), target
+
+
+def _sums(found: Prediction, target: Tensor, likelihood: Likelihood) -> Tensor:
+    """Sums of -log p, of hits (or squared errors), and their number."""
+    match found:
+        case Classification():
+            known = target != getattr(likelihood, "ignore_index", -100)
+            safe = torch.where(known, target, 0)
+            log_prob = torch.where(known, found.log_prob(safe), 0.0)
+            score = ((found.label == target) & known).double()
+            count = known.sum()
+        case BinaryClassification():
+            target = target.reshape(found.probs.shape)
+            log_prob, count = found.log_prob(target), torch.tensor(target.numel())
+            score = (found.label == target).double()
+        case Regression():
+            target = target.reshape(found.mean.shape)
+            log_prob, count = found.log_prob(target), torch.tensor(len(target))
+            score = (found.mean - target).square().mean(1)
+        case _:
+            raise TypeError(f"no validation figures for {type(found).__name__}")
+    return torch.stack([-log_prob.double().sum(), score.double().sum(), count.double()])
+
+
+def on_device(tree: Any, device: torch.device) -> Any:
+    """Every tensor of a batch on the device, without waiting where memory is pinned."""
+    if isinstance(tree, tuple) and all(isinstance(t, Tensor) for t in tree):  # the usual pair
+        return tuple(t if t.device == device else t.to(device, non_blocking=True) for t in tree)
+    from torch.utils import _pytree as pytree
+
+    return pytree.tree_map_only(Tensor, lambda t: t.to(device, non_blocking=True), tree)

@@ -1,0 +1,375 @@
+"""`lb.fit`: the training loop, readable from top to bottom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leanbayes.errors import ConfigError, Interrupted
+from leanbayes.likelihood import Likelihood
+from leanbayes.model import BayesianModel, unwrap
+from leanbayes.refresh import refresh_batchnorm
+from leanbayes.train.advice import sigma_statistics, warn_num_data, warn_posterior
+from leanbayes.train.callbacks import Callback, Run
+from leanbayes.train.config import FitConfig
+from leanbayes.train.data import Batches, num_elements
+from leanbayes.train.ema import Average
+from leanbayes.train.evaluation import evaluate_in_training, on_device
+from leanbayes.train.folder import open_run
+from leanbayes.train.optim import build_optimizer
+from leanbayes.train.runtime import Runtime
+from leanbayes.train.saving import Progress, Saver
+from leanbayes.train.signals import Signals, exit_code
+from leanbayes.train.step import Augment, Parts, Stepper, modes
+from leanbayes.train.store import Store
+from leanbayes.train.watch import MetricsFile, Watch
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a run came to.
+
+    Attributes:
+        steps: Steps taken in all, over all restarts.
+        epochs: Epochs, in parts too.
+        history: Figures of every evaluation.
+        best: The best value of the monitored figure; None without validation data.
+        best_step: When that was.
+        stopped: Why the run ended early, or "".
+        seconds: Of this call.
+    """
+
+    steps: int
+    epochs: float
+    history: list[dict[str, float]]
+    best: float | None
+    best_step: int
+    stopped: str
+    seconds: float
+
+
+def fit(  # noqa: PLR0913
+    model: BayesianModel,
+    train: Any,
+    likelihood: Likelihood,
+    *,
+    validation: Any = None,
+    ood: Any = None,
+    config: FitConfig | None = None,
+    callbacks: Sequence[Callback] = (),
+    augment: Augment | None = None,
+) -> FitResult:
+    """Train a converted network, in one process or in all that torchrun has started.
+
+    With `config.folder` the run is saved, and the same call goes on where it was cut off, bit for
+    bit. SIGTERM and Ctrl-C end it after the step under way, with everything saved.
+
+    Args:
+        model: What `lb.bayesianize` gave; it is trained in place.
+        train: A dataset, a pair (inputs, targets) of tensors, or a DataLoader.
+        likelihood: How outputs give a probability to targets; kept with the model.
+        validation: Data of the same kinds, for figures, the best checkpoint and early stopping.
+        ood: Inputs for `config.regularizer`, of the same kinds (targets are left out).
+        config: Every number of the run.
+        callbacks: Told of steps, evaluations and saves.
+        augment: Changes the inputs of a batch on the device, in training only.
+
+    Example:
+        >>> import leanbayes as lb, torch
+        >>> x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+        >>> model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField(), example=x)
+        >>> config = lb.FitConfig(epochs=2, batch_size=16, lr=0.1, progress=False)
+        >>> lb.fit(model, (x, y), lb.Categorical(), config=config).steps
+        8
+    """
+    config = config or FitConfig()
+    with Runtime.of(config) as runtime:
+        trainer = Trainer(model, likelihood, config, runtime, callbacks=callbacks, augment=augment)
+        return trainer.run(train, validation, ood)
+
+
+class Trainer:
+    """One run: what `lb.fit` builds, for those who want the pieces.
+
+    Attributes:
+        model: The model in training.
+        progress: Where the run stands.
+    """
+
+    def __init__(
+        self,
+        model: BayesianModel,
+        likelihood: Likelihood,
+        config: FitConfig,
+        runtime: Runtime,
+        *,
+        callbacks: Sequence[Callback] = (),
+        augment: Augment | None = None,
+    ) -> None:
+        self.model, self.likelihood = unwrap(model), likelihood
+        self.config, self.runtime, self.augment = config, runtime, augment
+        self.progress = Progress()
+        self.callbacks = list(callbacks)
+        self.signals = Signals()
+
+    def run(self, train: Any, validation: Any = None, ood: Any = None) -> FitResult:
+        """Train to the end, or to the first reason to stop."""
+        start = time.perf_counter()
+        self.prepare(train, validation, ood)
+        with self.signals, modes(self.model, self.config.batchnorm == "frozen"):
+            self.begin()
+            for batch, ood_batch in self.batches():
+                self.advance(batch, ood_batch)
+                if self.progress.stopped:
+                    break
+        self._finish()
+        return self._result(time.perf_counter() - start)
+
+    def advance(self, batch: tuple[Any, Any], ood: Any = None) -> None:
+        """One step, and what is due after it: figures, evaluation, checkpoint, stop."""
+        figures = self.stepper.take(self.progress.step, batch, ood)
+        self.progress.step += 1
+        self._after_step(figures)
+
+    def prepare(self, train: Any, validation: Any = None, ood: Any = None) -> None:
+        """Data, wrappers, optimiser and store; nothing has moved yet."""
+        config, runtime = self.config, self.runtime
+        runtime.seed(config.seed)
+        self.train = self._data(train, config.seed)
+        self.validation = None if validation is None else self._whole(validation)
+        self.ood = None if ood is None else self._data(ood, config.seed + 1)
+        if (config.regularizer is None) != (ood is None):
+            raise ConfigError("ood= and FitConfig(regularizer=...) go together: give both or none")
+        num_data = self._num_data()
+        self.steps_per_epoch = self.train.steps_per_epoch
+        self.total_steps = config.total_steps(self.steps_per_epoch)
+        module = runtime.prepare(self.model, self.likelihood)
+        optimizer = build_optimizer(module, self.likelihood, config)
+        parts = Parts(
+            module,
+            self.model,
+            self.likelihood,
+            optimizer,
+            runtime,
+            config,
+            num_data,
+            self.steps_per_epoch,
+            self.augment,
+        )
+        self.stepper = Stepper(parts, self.total_steps)
+        self.average = None if config.ema is None else Average(self.model, config.ema)
+        self.folder = None if config.folder is None else Path(config.folder)
+        store = None if self.folder is None else Store(self.folder, keep=config.keep)
+        self.saver = Saver(store, self.stepper, self.average)
+
+    def _data(self, data: Any, seed: int) -> Batches:
+        config, runtime = self.config, self.runtime
+        return Batches(
+            data,
+            batch_size=config.batch_size,
+            seed=seed,
+            rank=runtime.rank,
+            world=runtime.world,
+            workers=config.workers,
+            smallest=max(1, self.model.method.index_members),
+        )
+
+    def _whole(self, data: Any) -> Batches:
+        """All of it on every process, in order."""
+        size = self.config.batch_size
+        return Batches(data, batch_size=size, seed=0, workers=self.config.workers, shuffle=False)
+
+    def _num_data(self) -> int:
+        counted = num_elements(self.train, self.likelihood)
+        given = self.config.num_data
+        if given is not None:
+            warn_num_data(given, counted)
+        return counted if given is None else given
+
+    def begin(self) -> None:
+        """Open the folder, go on with its newest checkpoint, tell everyone."""
+        config, runtime = self.config, self.runtime
+        if self.folder is not None and runtime.is_first:
+            open_run(self.folder, config, self.model, device=runtime.device)
+        runtime.barrier()
+        resumed = self.saver.resume() if config.resume else None
+        self.progress = resumed or self.progress
+        self.sigma = sigma_statistics(self.model)
+        self.run_info = Run(
+            config=config,
+            step=self.progress.step,
+            epoch=self.progress.step // self.steps_per_epoch,
+            total_steps=self.total_steps,
+            steps_per_epoch=self.steps_per_epoch,
+            folder=self.folder,
+            rank=runtime.rank,
+        )
+        if runtime.is_first:
+            own: list[Callback] = [Watch()]
+            own += [MetricsFile()] if self.folder is not None else []
+            self.callbacks = [*own, *self.callbacks]
+        self._tell("on_start")
+
+    def batches(self) -> Iterator[tuple[Any, Any]]:
+        """Batches from the present step to the end, each with one of OOD inputs if there are."""
+        others = self._ood_batches()
+        while not self.progress.done and self.progress.step < self.total_steps:
+            epoch, start = divmod(self.progress.step, self.steps_per_epoch)
+            for batch in self.train.epoch(epoch, start):
+                yield batch, next(others)
+                if self.progress.step >= self.total_steps:
+                    return
+
+    def _ood_batches(self) -> Iterator[Any]:
+        while self.ood is None:
+            yield None
+        step = self.progress.step
+        while True:
+            epoch, start = divmod(step, self.ood.steps_per_epoch)
+            for inputs, _ in self.ood.epoch(epoch, start):
+                step += 1
+                yield inputs
+
+    def _after_step(self, figures: dict[str, Any]) -> None:
+        config, step = self.config, self.progress.step
+        if self.average is not None:
+            self.average.update(self.model)
+        last = step == self.total_steps
+        if step % config.log_every == 0 or last:
+            self._log(figures)
+        saved = False
+        if self.validation is not None and (last or step % self._evaluate_every == 0):
+            saved = self._evaluate()
+        stop = self._asked_to_stop()
+        due = stop is not None or step % self._save_every == 0
+        if due and not saved and not last and not self.progress.stopped:
+            self._save()
+        if stop is not None and not last:
+            self._leave(stop)
+
+    @property
+    def _evaluate_every(self) -> int:
+        return self.config.evaluate_every or self.steps_per_epoch
+
+    @property
+    def _save_every(self) -> int:
+        return self.config.save_every or self.steps_per_epoch
+
+    def _log(self, figures: dict[str, Any]) -> None:
+        values = {name: float(self.runtime.mean(value)) for name, value in figures.items()}
+        with torch.no_grad():
+            values["kl"] = float(self.model.kl())
+        values["kl_weight"] = self.stepper.kl_weight(self.progress.step - 1)
+        values |= {f"lr_{g['name']}": g["lr"] for g in self.stepper.parts.optimizer.param_groups}
+        values |= sigma_statistics(self.model)
+        self._tell("on_step", values)
+
+    def _evaluate(self) -> bool:
+        """Validation figures; True where this step became the best checkpoint."""
+        config, progress = self.config, self.progress
+        assert self.validation is not None
+        self.stepper.guard.settle()
+        with self._averaged():
+            found = evaluate_in_training(
+                self.stepper.parts.module,
+                self.validation,
+                self.likelihood,
+                self.runtime,
+                samples=config.evaluate_samples,
+                seed=config.seed,
+            )
+        if config.monitor not in found:
+            raise ConfigError(f"monitor is one of {sorted(found)}; found {config.monitor!r}")
+        progress.history.append({"step": progress.step, **found})
+        self.sigma = warn_posterior(self.sigma, self.model)
+        better = self._is_better(found[config.monitor])
+        progress.waited = 0 if better else progress.waited + 1
+        if better:
+            progress.best, progress.best_step = found[config.monitor], progress.step
+        if config.patience is not None and progress.waited >= config.patience:
+            progress.stopped = f"no better {config.monitor} in {progress.waited} evaluations"
+        self._tell("on_evaluate", found)
+        if better:
+            self._save(best=True)
+        return better
+
+    def _is_better(self, value: float) -> bool:
+        best = self.progress.best
+        if best is None:
+            return True
+        return value > best if self.config.monitor == "accuracy" else value < best
+
+    def _averaged(self) -> Any:
+        from contextlib import nullcontext
+
+        return nullcontext() if self.average is None else self.average.applied(self.model)
+
+    def _asked_to_stop(self) -> int | None:
+        """The signal that any process has got; on a GPU asked now and then, as it has to wait."""
+        if self.runtime.world == 1:
+            return self.signals.received
+        if self.runtime.device.type == "cuda" and self.progress.step % 8:
+            return None
+        number = int(self.runtime.any(torch.tensor([float(self.signals.received or 0)]))[0])
+        return number or None
+
+    def _leave(self, number: int) -> None:
+        code = exit_code(number)
+        if self.runtime.is_first and self.folder is not None:
+            print(  # noqa: T201
+                f"leanbayes: stopped at step {self.progress.step} of {self.total_steps}, all is "
+                f"saved. The same call or command goes on from here: folder={self.folder.name!r}"
+            )
+        raise Interrupted(code)
+
+    def _save(self, *, best: bool = False) -> None:
+        self.stepper.guard.settle()  # no checkpoint of a broken step
+        self.saver.save(self.progress, best=best)
+        self._tell("on_save", self.folder)
+
+    def _finish(self) -> None:
+        self.model.likelihood = self.likelihood
+        if self.progress.done:
+            return
+        self.stepper.guard.settle()
+        if self.average is not None:
+            self.average.settle(self.model)
+        if self.config.batchnorm == "refresh":
+            every = Batches(
+                self.train.source,
+                batch_size=self.config.batch_size,
+                seed=self.config.seed,
+                workers=self.config.workers,
+            )
+            device = self.runtime.device
+            refresh_batchnorm(self.model, (on_device(b, device) for b in every.epoch(0)))
+        self.progress.done = True
+        best = self.progress.best is not None and self.progress.best_step == self.progress.step
+        self._save(best=best)
+
+    def _result(self, seconds: float) -> FitResult:
+        if self.stepper.edit is not None:
+            self.stepper.edit.remove()
+        progress = self.progress
+        result = FitResult(
+            progress.step,
+            progress.step / self.steps_per_epoch,
+            progress.history,
+            progress.best,
+            progress.best_step,
+            progress.stopped,
+            seconds,
+        )
+        self._tell("on_end", result)
+        return result
+
+    def _tell(self, event: str, *what: Any) -> None:
+        self.run_info.step = self.progress.step
+        self.run_info.epoch = self.progress.step // self.steps_per_epoch
+        for callback in self.callbacks:
+            getattr(callback, event)(self.run_info, *what)

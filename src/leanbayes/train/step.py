@@ -1,0 +1,189 @@
+"""One optimisation step: forward, backward, guards, KL edit, update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils import _pytree as pytree
+
+from leanbayes.edit import KLEdit, attach_kl
+from leanbayes.likelihood import Likelihood
+from leanbayes.model import BayesianModel
+from leanbayes.objective import Objective, objective
+from leanbayes.plan import count_rows
+from leanbayes.train.advice import LabelGuard, is_out_of_memory, memory_advice, warn_batchnorm
+from leanbayes.train.config import FitConfig
+from leanbayes.train.evaluation import on_device
+from leanbayes.train.guards import FiniteGuard
+from leanbayes.train.optim import Rates, kl_weight_at, rest, trainable
+from leanbayes.train.runtime import Runtime
+from leanbayes.train.state import generators, set_generators
+
+Augment = Callable[[Any], Any]
+
+
+@dataclass
+class Parts:
+    """What a step needs and what of it changes in a run."""
+
+    module: nn.Module  # wrapped
+    model: BayesianModel
+    likelihood: Likelihood
+    optimizer: torch.optim.Optimizer
+    runtime: Runtime
+    config: FitConfig
+    num_data: int
+    steps_per_epoch: int
+    augment: Augment | None = None
+
+
+class Stepper:
+    """Takes steps; `accumulate` may grow where memory runs out.
+
+    A batch is cut into `accumulate` parts of rows. The gradient is that of the whole batch, each
+    part weighted by its labels, whatever the number of parts; what is drawn once a batch is drawn
+    once a part, and BatchNorm sees a part at a time.
+    """
+
+    def __init__(self, parts: Parts, total_steps: int) -> None:
+        self.parts = parts
+        self.accumulate = parts.config.accumulate
+        self.guard = FiniteGuard(parts.likelihood, fp16=parts.config.precision == "fp16")
+        self.labels = LabelGuard(parts.likelihood, parts.augment)
+        self.rates = Rates(parts.optimizer, parts.config, total_steps)
+        self.kl_weight = kl_weight_at(parts.config, total_steps)
+        self.edit: KLEdit | None = None
+        if parts.config.kl == "edit":
+            self.edit = attach_kl(parts.optimizer, parts.model, num_data=parts.num_data)
+
+    def take(self, step: int, batch: tuple[Any, Any], ood: Any = None) -> dict[str, Tensor]:
+        """One step; gives the loss and the negative log-likelihood as tensors, to read later."""
+        parts = self.parts
+        self.labels.check(batch, parts.model)
+        batch, ood = on_device(batch, parts.runtime.device), on_device(ood, parts.runtime.device)
+        self.rates.set(step)
+        if self.edit is not None:
+            self.edit.kl_weight = self.kl_weight(step)
+        figures = self._gradients(step, batch, ood)
+        # Averaged first: unscaling looks for infinities, and all processes must see the same.
+        parts.runtime.average_gradients(parts.likelihood.parameters())
+        parts.runtime.unscale(parts.optimizer)
+        self.guard.check(step, figures["loss"], parts.module, parts.runtime, batch)
+        if parts.config.clip is not None:
+            self.guard.clip(parts.config.clip)
+        rest(parts.optimizer, trainable(parts.config, step, parts.steps_per_epoch))
+        parts.runtime.step(parts.optimizer)
+        parts.optimizer.zero_grad()
+        return figures
+
+    def _gradients(self, step: int, batch: tuple[Any, Any], ood: Any) -> dict[str, Tensor]:
+        """Forward and backward of all parts; again with smaller parts where memory runs out."""
+        before = generators() if self.parts.config.auto_batch else None
+        while True:
+            try:
+                return self._accumulated(step, batch, ood)
+            except (RuntimeError, MemoryError) as error:
+                rows = count_rows((batch[0],), {})
+                if not is_out_of_memory(error):
+                    raise
+                if before is None or self.accumulate >= rows:
+                    raise memory_advice(error, rows // self.accumulate) from error
+                self._halve(before, rows)
+
+    def _halve(self, before: Any, rows: int) -> None:
+        self.accumulate *= 2
+        warn_batchnorm(self.parts.model, rows, self.accumulate)
+        self.parts.optimizer.zero_grad()
+        set_generators(before)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _accumulated(self, step: int, batch: tuple[Any, Any], ood: Any) -> dict[str, Tensor]:
+        parts = self.parts
+        pieces = list(_pieces(batch, ood, self.accumulate, parts.likelihood))
+        totals: dict[str, Tensor] = {}
+        for number, (share, piece, ood_piece) in enumerate(pieces):
+            last = number == len(pieces) - 1
+            with parts.runtime.synchronising(parts.module, last):
+                with parts.runtime.autocast():
+                    found = self._objective(step, piece, ood_piece)
+                parts.runtime.backward(found.loss * share)
+            for name in ("loss", "nll"):
+                value = getattr(found, name).detach() * share
+                totals[name] = totals[name] + value if name in totals else value
+        return totals
+
+    def _objective(self, step: int, batch: tuple[Any, Any], ood: Any) -> Objective:
+        parts, config = self.parts, self.parts.config
+        inputs, target = batch
+        if parts.augment is not None:
+            inputs = parts.augment(inputs)
+        options: dict[str, Any] = {
+            "num_data": parts.num_data,
+            "samples": config.samples,
+            "likelihood_of": config.likelihood_of,
+            "kl_weight": self.kl_weight(step),
+            "include_kl": self.edit is None,
+            "step": step,
+        }
+        if config.regularizer is not None:
+            likelihood: Any = parts.likelihood  # the regulariser itself refuses others
+            return config.regularizer.objective(
+                parts.module, (inputs, target), ood, likelihood, **options
+            )
+        return objective(parts.module, (inputs, target), parts.likelihood, **options)
+
+
+def _pieces(
+    batch: tuple[Any, Any], ood: Any, pieces: int, likelihood: Likelihood
+) -> Iterator[tuple[Any, Any, Any]]:
+    """Parts of a batch with their share of its labels."""
+    rows = count_rows((batch[0],), {})
+    if pieces == 1 or rows == 1:
+        yield 1.0, batch, ood
+        return
+    pieces = min(pieces, rows)
+    bounds = [rows * k // pieces for k in range(pieces + 1)]
+    ood_rows = 0 if ood is None else count_rows((ood,), {})
+    for k in range(pieces):
+        part = _rows(batch, rows, bounds[k], bounds[k + 1])
+        first, last = (ood_rows * i // pieces for i in (k, k + 1))
+        share = _labels(part[1], likelihood) / _labels(batch[1], likelihood)
+        yield share, part, _rows(ood, ood_rows, first, last)
+
+
+def _labels(target: Tensor, likelihood: Likelihood) -> Any:
+    """How many data a batch holds: labelled elements where targets are dense, else rows."""
+    ignored = getattr(likelihood, "ignore_index", None)
+    if ignored is None or target.dim() == 1:
+        return len(target)
+    return (target != ignored).sum()
+
+
+def _rows(tree: Any, rows: int, first: int, last: int) -> Any:
+    def cut(x: Tensor) -> Tensor:
+        return x[first:last] if x.dim() > 0 and x.shape[0] == rows else x
+
+    return pytree.tree_map_only(Tensor, cut, tree)
+
+
+@contextmanager
+def modes(model: BayesianModel, frozen: bool) -> Iterator[None]:
+    """Training mode, with BatchNorm in `eval()` where it is frozen; as before afterwards."""
+    before = [(module, module.training) for module in model.modules()]
+    model.train()
+    if frozen:
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                module.eval()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training

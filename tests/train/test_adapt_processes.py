@@ -1,0 +1,75 @@
+"""`lb.adapt` in two gloo processes: all of them end with the same model."""
+
+import pytest
+import torch
+from fit_cases import Net, digest, problem, settings
+from process_cases import two_processes
+
+import leanbayes as lb
+
+pytestmark = pytest.mark.distributed
+
+
+def run(method, seed=0, **options):
+    """Digest, figures and report of an adaptation that starts from a network of this seed."""
+    torch.manual_seed(seed)
+    fit = options.pop("fit", {})
+    done = lb.adapt(
+        Net(),
+        method,
+        problem(),
+        validation=problem(24, seed=1),
+        config=settings(device="cpu", **fit),
+        **options,
+    )
+    return digest(done.model), done.measured, done.figures, done.result.steps
+
+
+CASES = {
+    "laplace": (lb.Laplace(), {}),
+    "kronecker": (lb.Laplace(structure="kronecker"), {"fit": {"strategy": "fsdp2"}}),
+    "swag": (lb.SWAG(rank=2), {"fitting": {"epochs": 3}}),
+    "partial": (lb.Partial(rate=0.1), {}),
+    "in_turn": (lb.DeepEnsemble(members=2), {"members": "in_turn"}),
+}
+ALONE = lb.DeepEnsemble(members=3)
+
+
+def work(rank, folder):
+    # Networks that differ by process: the first one's counts.
+    found = {name: run(method, rank, **options) for name, (method, options) in CASES.items()}
+    fit = {"folder": str(folder / "by_process")}
+    found["by_process"] = run(ALONE, rank, members="by_process", fit=fit)
+    found["again"] = run(ALONE, rank, members="by_process", fit=fit)
+    return found
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes")
+    return two_processes(work, folder, folder), folder
+
+
+@pytest.mark.parametrize("case", [*CASES, "by_process", "again"])
+def test_all_processes_have_the_same_model_and_the_same_figures(processes, case):
+    first, second = (found[case] for found in processes[0])
+    assert first == second
+
+
+def test_a_member_a_process_equals_members_in_turn(processes):
+    alone = run(ALONE, members="in_turn", fit={"strategy": "single"})
+    assert processes[0][0]["by_process"] == alone
+    assert processes[0][0]["again"] == alone
+
+
+def test_every_member_has_a_folder(processes):
+    folder = processes[1] / "by_process"
+    members = [f"member-{k}" for k in range(3)]
+    assert sorted(path.name for path in folder.iterdir()) == [*members, "report.json"]
+    for name in members:
+        files = {"checkpoints", "config.json", "environment.json", "metrics.jsonl"}
+        assert {path.name for path in (folder / name).iterdir()} == files
+
+
+def test_the_data_of_a_fit_after_training_are_counted_once(processes):
+    assert processes[0][0]["laplace"][1]["num_data"] == 48

@@ -1,0 +1,227 @@
+"""The loop: what a step does, what the settings change, what comes out."""
+
+import copy
+import math
+
+import pytest
+import torch
+from fit_cases import digest, model_of, problem, settings
+from torch import nn
+from torch.nn import functional as F
+
+import leanbayes as lb
+from leanbayes.train.data import Batches
+
+
+def test_a_run_is_the_bare_loop_bit_for_bit():
+    x, y = problem()
+    model, bare = model_of(), model_of()
+    lb.fit(model, (x, y), lb.Categorical(), config=settings(seed=3))
+
+    torch.manual_seed(3)
+    opt = torch.optim.SGD(lb.param_groups(bare, lr=0.05), lr=0.05, momentum=0.9, nesterov=True)
+    handle = lb.attach_kl(opt, bare, num_data=len(x))
+    batches, step = Batches((x, y), batch_size=12, seed=3), 0
+    bare.train()
+    while step < 10:
+        for batch in batches.epoch(step // batches.steps_per_epoch):
+            lb.objective(bare, batch, lb.Categorical(), include_kl=False).loss.backward()
+            opt.step()
+            opt.zero_grad()
+            step += 1
+            if step == 10:
+                break
+    handle.remove()
+    assert digest(model) == digest(bare)
+
+
+def test_training_improves_the_predictive():
+    train, test = problem(300), problem(200, seed=1)
+    model = model_of()
+
+    def nll():
+        found = lb.predict(model, test[0], likelihood=lb.Categorical(), samples=10, seed=0)
+        return -found.log_prob(test[1]).mean().item()
+
+    before = nll()
+    result = lb.fit(
+        model, train, lb.Categorical(), validation=test, config=settings(steps=None, epochs=15)
+    )
+    assert nll() < 0.6 * before
+    assert result.steps == 15 * 25
+    assert result.best == min(row["nll"] for row in result.history)
+    assert result.history[-1]["accuracy"] > 0.7
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others():
+    found = []
+    for seed in (0, 0, 1):
+        model = model_of()
+        lb.fit(model, problem(), lb.Categorical(), config=settings(seed=seed))
+        found.append(digest(model))
+    assert found[0] == found[1] != found[2]
+
+
+def test_parts_of_a_batch_add_up_to_the_batch():
+    found = []
+    for accumulate in (1, 3, 5):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            net = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+        x, y = problem()
+        model = lb.bayesianize(net, lb.MAP())
+        lb.fit(model, (x.double(), y), lb.Categorical(), config=settings(accumulate=accumulate))
+        found.append([p.detach() for p in model.parameters()])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_the_kl_counts_the_same_in_the_graph_and_as_an_edit():
+    found = []
+    for kl in ("edit", "graph"):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)).double()
+            model = lb.bayesianize(net, lb.MeanField())
+        x, y = problem()
+        config = settings(kl=kl, kl_weight=0.7, kl_warmup=0.5)
+        lb.fit(model, (x.double(), y), lb.Categorical(), config=config)
+        found.append([p.detach() for p in model.parameters()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_only_the_posterior_trains_where_told_so():
+    model = model_of()
+    before = copy.deepcopy(model.state_dict())
+    lb.fit(
+        model, problem(), lb.Categorical(), config=settings(train="posterior", batchnorm="frozen")
+    )
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]) == (".slots." not in name), name
+
+
+def test_phases_alternate_and_momentum_moves_nothing_at_rest():
+    model, seen = model_of(), []
+
+    class Watching(lb.Callback):
+        def on_step(self, _run, _figures):
+            seen.append(copy.deepcopy(model.state_dict()))
+
+    config = settings(train="alternate", batchnorm="frozen", log_every=1, steps=12)
+    start = copy.deepcopy(model.state_dict())
+    lb.fit(model, problem(), lb.Categorical(), config=config, callbacks=[Watching()])
+    for step, (a, b) in enumerate(zip([start, *seen], seen, strict=False)):
+        posterior = (step // 4) % 2 == 0  # four steps an epoch
+        for name in a:
+            if "norm" not in name or name.endswith(("weight", "bias")):
+                moved = not torch.equal(a[name], b[name])
+                assert moved == ((".slots." in name) == posterior) or not moved, (step, name)
+
+
+@pytest.mark.parametrize("policy", ["train", "frozen", "refresh"])
+def test_batchnorm_statistics_follow_the_policy(policy):
+    model, (x, y) = model_of(), problem()
+    start = model.net.norm.running_mean.clone()
+    lb.fit(model, (x, y), lb.Categorical(), config=settings(batchnorm=policy))
+    mean = model.net.norm.running_mean
+    if policy == "frozen":
+        assert torch.equal(mean, start)
+    else:
+        assert not torch.equal(mean, start)
+    if policy == "refresh":
+        with torch.no_grad():
+            inside = F.conv2d(x, model.net.conv.weight, model.net.conv.bias, padding=1)
+        torch.testing.assert_close(mean, inside.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
+
+
+def test_the_average_of_the_weights_is_what_remains():
+    model, seen = model_of(lb.MAP()), []
+
+    class Watching(lb.Callback):
+        def on_step(self, _run, _figures):
+            seen.append(model.net.head.weight.detach().double().clone())
+
+    start = model.net.head.weight.detach().double().clone()
+    config = settings(ema=0.9, log_every=1)
+    lb.fit(model, problem(), lb.Categorical(), config=config, callbacks=[Watching()])
+    expected = start
+    for value in seen:
+        expected = 0.9 * expected + 0.1 * value
+    torch.testing.assert_close(model.net.head.weight.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_early_stopping_keeps_the_best(tmp_path):
+    x, y = problem(24)
+    noise = torch.randint(0, 3, (60,))
+    config = settings(
+        epochs=60, steps=None, lr=0.3, patience=3, folder=str(tmp_path / "run"), keep=1
+    )
+    result = lb.fit(
+        model_of(), (x, y), lb.Categorical(), validation=(problem(60)[0], noise), config=config
+    )
+    assert "no better nll in 3" in result.stopped
+    assert result.steps < 60 * 2
+    best = min(result.history, key=lambda row: row["nll"])
+    assert (result.best, result.best_step) == (best["nll"], best["step"])
+
+
+def test_the_regulariser_takes_its_own_loader():
+    torch.manual_seed(0)
+    far = 5 * torch.randn(40, 1, 4, 4)
+    found = []
+    for regularizer in (None, lb.OODRegularizer(alpha=20.0, gamma=0.6)):
+        model = model_of(lb.MeanField(init_log_std=(-4, -3.5)))
+        ood = None if regularizer is None else (far, torch.zeros(40))
+        config = settings(steps=80, regularizer=regularizer, lr=0.02, posterior_lr=0.1)
+        lb.fit(model, problem(), lb.Categorical(), ood=ood, config=config)
+        p = lb.predict(model, far, likelihood=lb.Categorical(), samples=20, seed=0)
+        found.append(p.epistemic.mean().item())
+    assert found[1] > 1.5 * found[0]
+    with pytest.raises(lb.ConfigError, match="go together"):
+        lb.fit(model_of(), problem(), lb.Categorical(), ood=(far, far))
+
+
+@pytest.mark.parametrize("name", sorted(lb.methods()))
+def test_every_method_trains(name):
+    if name == "compose":
+        method = lb.Compose([(lb.select.norms, lb.Patching(where="norm", members=3))])
+    elif name == "partial":
+        method = lb.Partial(rate=0.2, criterion="magnitude")
+    else:
+        method = lb.methods()[name]()
+    model = model_of(method)
+    before = copy.deepcopy(model.state_dict())
+    config = settings(epochs=2, steps=None, batch_size=24)
+    result = lb.fit(model, problem(48), lb.Categorical(), config=config)
+    assert result.steps == 4
+    after = model.state_dict()
+    assert any(not torch.equal(after[name], before[name]) for name in before)
+    assert all(v.isfinite().all() for v in after.values() if v.is_floating_point())
+    probs = lb.predict(model, problem()[0], samples=20, seed=0).probs  # the likelihood was kept
+    torch.testing.assert_close(probs.sum(1), torch.ones(48, dtype=probs.dtype))
+
+
+def test_wrong_num_data_is_said_with_both_figures():
+    with pytest.warns(UserWarning, match="480.*48|48.*480"):
+        lb.fit(model_of(), problem(), lb.Categorical(), config=settings(num_data=480, steps=1))
+
+
+def test_labels_out_of_range_are_named():
+    x, y = problem()
+    y = y.clone()
+    y[7] = 5
+    with pytest.raises(lb.DataError, match="5"):
+        lb.fit(model_of(), (x, y), lb.Categorical(), config=settings())
+
+
+def test_gradient_clipping_bounds_the_step():
+    model = model_of(lb.MAP())
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    config = settings(steps=1, clip=1e-3, lr=1.0, momentum=0.0, nesterov=False)
+    lb.fit(model, problem(), lb.Categorical(), config=config)
+    moved = math.sqrt(
+        sum((p.detach() - before[n]).square().sum().item() for n, p in model.named_parameters())
+    )
+    assert moved == pytest.approx(1e-3, rel=1e-3)

@@ -1,0 +1,127 @@
+"""Runs that are cut off and go on: bit for bit, from any step."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+from fit_cases import At, digest, model_of, problem, settings
+from torch.utils.data import Dataset
+
+import leanbayes as lb
+
+
+class Crash(Exception):  # noqa: N818
+    pass
+
+
+def crash():
+    raise Crash
+
+
+class Augmented(Dataset):
+    """Adds noise of the global generators to every image."""
+
+    def __init__(self):
+        self.x, self.y = problem()
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return self.x[i] + 0.1 * torch.randn(1, 4, 4), self.y[i]
+
+
+def run(folder, *, data=None, callbacks=(), method=None, **options):
+    model = model_of(method)
+    config = settings(folder=str(folder), save_every=3, log_every=1, **options)
+    data = problem() if data is None else data
+    result = lb.fit(
+        model, data, lb.Categorical(), validation=problem(), config=config, callbacks=callbacks
+    )
+    return model, result
+
+
+def metrics(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    timings = ("seconds", "rate", "samples_per_second", "time")
+    return [{k: v for k, v in json.loads(s).items() if k not in timings} for s in lines]
+
+
+CASES = {
+    "plain": {},
+    "average": {"ema": 0.9},
+    "adam": {"optimizer": "AdamW", "momentum": 0.0, "schedule": "cosine"},
+    "members": {"method": lb.RankOne(members=3)},
+    "banks": {"method": lb.Patching(members=3)},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("step", [1, 3, 7])
+def test_a_run_that_crashed_ends_as_one_that_did_not(case, step, tmp_path):
+    whole, result = run(tmp_path / "whole", **CASES[case])
+    with pytest.raises(Crash):
+        run(tmp_path / "cut", callbacks=[At(step, crash)], **CASES[case])
+    again, resumed = run(tmp_path / "cut", **CASES[case])
+    assert digest(again) == digest(whole)
+    assert resumed.history == result.history
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_random_examples_repeat_in_the_middle_of_an_epoch(workers, tmp_path):
+    whole, _ = run(tmp_path / "whole", data=Augmented())
+    with pytest.raises(Crash):
+        run(tmp_path / "cut", data=Augmented(), workers=workers, callbacks=[At(5, crash)])
+    again, _ = run(tmp_path / "cut", data=Augmented(), workers=workers)
+    assert digest(again) == digest(whole)
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path):
+    first, result = run(tmp_path / "run")
+    second, again = run(tmp_path / "run")
+    assert digest(first) == digest(second)
+    assert (again.steps, again.history) == (result.steps, result.history)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_ends_with_its_code(number, code, tmp_path, capsys):
+    whole, _ = run(tmp_path / "whole")
+    handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    stop = At(4, lambda: os.kill(os.getpid(), number))
+    with pytest.raises(SystemExit) as ended:
+        run(tmp_path / "cut", callbacks=[stop])
+    assert ended.value.code == code
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
+    assert "goes on from here" in capsys.readouterr().out
+    again, _ = run(tmp_path / "cut")
+    assert digest(again) == digest(whole)
+
+
+def test_without_resume_a_run_is_not_overwritten(tmp_path):
+    with pytest.raises(Crash):
+        run(tmp_path / "run", callbacks=[At(4, crash)])
+    with pytest.raises(lb.ConfigError, match="resume=True"):
+        run(tmp_path / "run", resume=False)
+
+
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
+    whole, _ = run(tmp_path / "whole")
+    with pytest.raises(Crash):
+        run(tmp_path / "cut", callbacks=[At(8, crash)])
+    newest = max((tmp_path / "cut" / "checkpoints").glob("step-*"))
+    victim = max(newest.iterdir(), key=lambda path: path.stat().st_size)
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(bytes(data))
+    with pytest.warns(UserWarning, match=victim.name):
+        again, _ = run(tmp_path / "cut")
+    assert digest(again) == digest(whole)
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    run(tmp_path / "run")
+    with pytest.raises(lb.ConfigError, match="lr"):
+        run(tmp_path / "run", lr=0.5)
