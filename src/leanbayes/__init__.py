@@ -76,5 +76,6 @@ from leanbayes.train.config import FitConfig as FitConfig
 from leanbayes.train.loop import FitResult as FitResult
 from leanbayes.train.loop import Trainer as Trainer
 from leanbayes.train.loop import fit as fit
+from leanbayes.train.restore import restore as restore
 from leanbayes.train.runtime import Runtime as Runtime
 from leanbayes.version import __version__ as __version__
