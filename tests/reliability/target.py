@@ -1,7 +1,10 @@
 """A small run that others kill: `python target.py FOLDER [METHOD]`, alone or under torchrun.
 
 Leaves the sha256 of the final weights in FOLDER/digest. The problem takes a second or two, so that
-a random moment falls into it.
+a random moment falls into it. Under ckpt-chaos, with the options that chaos_target.py gives:
+
+    TARGET_STEPS=30 KEEP=100 ckpt-chaos run ... --result-file "{out}/digest" \\
+        -- python tests/reliability/target.py {out}
 """
 
 import hashlib
@@ -15,6 +18,14 @@ from torch import nn
 import leanbayes as lb
 
 STEPS = int(os.environ.get("TARGET_STEPS", "300"))
+KEEP = int(os.environ.get("KEEP", "2"))
+
+
+class Said(lb.Callback):
+    """Says where the run begins, for ckpt-chaos."""
+
+    def on_start(self, run: lb.Run) -> None:
+        sys.stdout.write(f"resumed from step {run.step}\n")
 
 
 def digest(model: lb.BayesianModel) -> str:
@@ -37,13 +48,16 @@ def main(folder: str, method: str = "mean_field") -> None:
         lr=0.02,
         device="cpu",
         save_every=10,
+        keep=KEEP,
         folder=folder,
         seed=1,
         log_every=50,
     )
-    lb.fit(model, (x, y), lb.Categorical(), config=config)
+    lb.fit(model, (x, y), lb.Categorical(), config=config, callbacks=[Said()])
     if int(os.environ.get("RANK", "0")) == 0:
-        Path(folder, "digest").write_text(digest(model))
+        written = Path(folder, "digest.new")
+        written.write_text(digest(model))
+        written.rename(Path(folder, "digest"))
 
 
 if __name__ == "__main__":
