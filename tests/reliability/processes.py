@@ -17,7 +17,11 @@ def environment(**extra):
 
 
 def start(folder, *, method="mean_field", **extra):
-    command = [sys.executable, str(HERE / "target.py"), str(folder), method]
+    return opened([sys.executable, str(HERE / "target.py"), str(folder), method], **extra)
+
+
+def opened(command, **extra):
+    """A process in a session of its own, its words kept."""
     return subprocess.Popen(
         command,
         env=environment(**extra),

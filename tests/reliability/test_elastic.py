@@ -3,14 +3,13 @@
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from processes import HERE, digest_of, environment, finish, has_begun
+from processes import HERE, digest_of, finish, has_begun, opened
 
 PATIENCE = 120
 
@@ -20,14 +19,7 @@ def launch(folder, **extra):
         *(sys.executable, "-m", "leanbayes", "launch", "--nproc", "2", "--max-restarts", "6"),
         *(str(HERE / "target.py"), str(folder)),
     ]
-    return subprocess.Popen(
-        command,
-        env=environment(**extra),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    return opened(command, **extra)
 
 
 def workers_of(process):
