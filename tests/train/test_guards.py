@@ -225,3 +225,39 @@ def test_on_a_gpu_the_verdict_comes_a_step_late_and_nobody_waits():
     guard.check(3, loss * math.inf, model, Alone(), batch)
     with pytest.raises(NonFinite, match="step 3: the loss"):
         guard.settle()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_a_broken_gradient_is_named_by_the_parameter_that_it_spoilt():
+    model, loss, batch = trained()
+    model = model.cuda()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    loss, batch = loss.detach().cuda(), (batch[0].cuda(), batch[1].cuda())
+    name, parameter = list(model.named_parameters())[2]
+    parameter.grad.view(-1)[-1] = math.nan
+    guard = FiniteGuard()
+    guard.check(5, loss, model, Alone(), batch)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    with pytest.raises(NonFinite, match=f"step 5: the gradient of {name} infinite"):
+        guard.settle()
+
+
+def test_one_flag_finds_any_broken_gradient_and_changes_none():
+    model, loss, batch = trained()
+    guard = FiniteGuard()
+    guard.check(0, loss, model, Alone(), batch)
+    before = [p.grad.clone() for p in model.parameters()]
+    start = [loss.detach(), loss.new_zeros(())]
+    torch.testing.assert_close(guard._one_flag(start), torch.stack([loss.detach(), *[start[1]] * 2]))
+    assert all(torch.equal(p.grad, b) for p, b in zip(model.parameters(), before, strict=True))
+    norm = guard.norm()  # computed when it is asked for
+    torch.testing.assert_close(norm, torch.stack([b.norm() for b in before]).norm())
+    for parameter in model.parameters():
+        for bad in (math.nan, math.inf, -math.inf):
+            kept = parameter.grad.clone()
+            parameter.grad.view(-1)[0] = bad
+            assert guard._one_flag(start)[guards.FIRST] == 1
+            parameter.grad = kept
+    next(model.parameters()).grad = None
+    assert guard._one_flag(start) is None

@@ -18,7 +18,8 @@ from leanbayes.posteriors.shards import is_shard, local_part
 # Steps in a row whose gradients may overflow under fp16: its scaler leaves them out and halves the
 # scale each time, so that after so many of them the scale is not the reason.
 OVERFLOWS = 20
-LOSS, DATA, FIRST = 0, 1, 2  # places in the vector of numbers: loss, data, then every parameter
+# Places in the vector of numbers: loss, data, then every parameter, or one flag for all of them.
+LOSS, DATA, FIRST = 0, 1, 2
 
 
 class Shares(Protocol):
@@ -34,6 +35,7 @@ class _Sent:
 
     step: int
     numbers: Tensor
+    one_flag: bool
     event: torch.cuda.Event
 
 
@@ -42,9 +44,11 @@ class FiniteGuard:
 
     One norm a parameter (clipping reuses them), one sum over the batch, one vector of flags that is
     shared by all processes, so that all raise the same error. On the CPU that is before the
-    optimiser moves anything. On a GPU the flags are copied while the next step is computed and read
-    at the next `check`: nobody waits for the GPU, and an error comes one step late. Call `settle()`
-    before a state is saved or evaluated, so that no checkpoint is of a broken step.
+    optimiser moves anything. On a GPU, where small steps wait for the host, one kernel looks at all
+    gradients at once, and its flag is copied while the next step is computed and read at the next
+    `check`: nobody waits for the GPU, and an error comes one step late. The parameters that the
+    broken step has spoilt tell its name by then. Call `settle()` before a state is saved or
+    evaluated, so that no checkpoint is of a broken step.
 
     Args:
         likelihood: A likelihood with parameters of its own, if any.
@@ -52,7 +56,7 @@ class FiniteGuard:
 
     Attributes:
         norms: Norm of every parameter's gradient at the last check (of this process's shards), 0
-            where there is none.
+            where there is none; None where one flag was enough.
     """
 
     def __init__(self, likelihood: nn.Module | None = None, *, fp16: bool = False) -> None:
@@ -85,18 +89,27 @@ class FiniteGuard:
         self.settle()
         if module is not self._module:
             self._learn(module)
-        numbers = self._numbers(loss, batch)
-        if numbers.is_cuda:
-            self._send(step, _shared_in_stream(numbers, runtime))
-        else:
-            self._decide(step, runtime.any(_broken(numbers)))
+        start = [loss.detach().reshape(()), _sum_of(batch, loss.new_zeros(()))]
+        if not loss.is_cuda:
+            self._decide(step, runtime.any(_broken(self._numbers(start))))
+            return
+        flagged = self._one_flag(start) if self._quick and not self.overflows else None
+        numbers = self._numbers(start) if flagged is None else flagged
+        self._send(step, _shared_in_stream(numbers, runtime), flagged is not None)
 
     def settle(self) -> None:
         """Read the verdict that is still on its way, if any, and raise what it says."""
         sent, self._sent = self._sent, None
-        if sent is not None:
-            sent.event.synchronize()
-            self._decide(sent.step, _broken(sent.numbers))
+        if sent is None:
+            return
+        sent.event.synchronize()
+        flags = _broken(sent.numbers)
+        if not sent.one_flag:
+            self._decide(sent.step, flags)
+        elif flags.any() or sent.numbers[FIRST] > 0:
+            spoilt = [i for i, p in enumerate(self._parameters) if not bool(p.isfinite().all())]
+            wrong = [i for i in (LOSS, DATA) if flags[i]] + [FIRST + i for i in spoilt]
+            raise NonFinite(self._words(sent.step, wrong))
 
     @torch.no_grad()
     def clip(self, max_norm: float) -> Tensor:
@@ -114,7 +127,9 @@ class FiniteGuard:
     def norm(self) -> Tensor:
         """Norm of the whole gradient at the last check, over the shards of all processes."""
         if self.norms is None:
-            return torch.zeros(())
+            if not self._grads:
+                return torch.zeros(())
+            self.norms = torch.stack(list(_norms(self._grads)))
         squares = self.norms.square()
         if self._sharded is None:
             return squares.sum().sqrt()
@@ -138,11 +153,24 @@ class FiniteGuard:
         self._quick = self._sharded is None and not narrow and bool(self._parameters)
         self._module = module
 
-    def _numbers(self, loss: Tensor, batch: Any) -> Tensor:
-        """Loss, sum of the data, and the norm of every gradient, as one vector."""
-        zero = loss.new_zeros(())
+    def _one_flag(self, start: Sequence[Tensor]) -> Tensor | None:
+        """Loss, sum of the data, and 1 where any gradient is broken; None if one has no gradient.
+
+        By the kernel that finds overflows for loss scalers, with a scale of 1.
+        """
         grads: list[Any] = [p.grad for p in self._parameters]
-        start = [loss.detach().reshape(()), _sum_of(batch, zero)]
+        flag, one = start[0].new_zeros(()), start[0].new_ones(())
+        try:
+            torch._amp_foreach_non_finite_check_and_unscale_(grads, flag, one)
+        except (TypeError, RuntimeError):
+            return None
+        self._grads, self.norms = grads, None
+        return torch.stack([*start, flag])
+
+    def _numbers(self, start: Sequence[Tensor]) -> Tensor:
+        """Loss, sum of the data, and the norm of every gradient, as one vector."""
+        zero = start[0].new_zeros(())
+        grads: list[Any] = [p.grad for p in self._parameters]
         if self._quick:
             try:  # a few calls, where every parameter has a plain gradient, as nearly always
                 numbers = torch.stack([*start, *torch._foreach_norm(grads)])
@@ -160,13 +188,13 @@ class FiniteGuard:
         self.norms = numbers[FIRST:]
         return numbers
 
-    def _send(self, step: int, numbers: Tensor) -> None:
+    def _send(self, step: int, numbers: Tensor, one_flag: bool) -> None:
         if self._host is None or self._host.shape != numbers.shape:
             self._host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
         self._host.copy_(numbers, non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
-        self._sent = _Sent(step, self._host, event)
+        self._sent = _Sent(step, self._host, one_flag, event)
 
     def _decide(self, step: int, flags: Tensor) -> None:
         wrong = flags.nonzero().flatten().tolist()
@@ -185,6 +213,8 @@ class FiniteGuard:
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             what.append(f"the gradient of {', '.join(names[:3])}{more}")
+        elif not what:  # it moved no parameter: that of a part at rest
+            what.append("a gradient")
         cure = _CLEAN if DATA in wrong else _CALM
         return (
             f"step {step}: {', '.join(what)} infinite or not a number. The run has stopped on all "

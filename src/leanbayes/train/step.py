@@ -113,10 +113,12 @@ class Stepper:
             with parts.runtime.synchronising(parts.module, last):
                 with parts.runtime.autocast():
                     found = self._objective(step, piece, ood_piece)
-                parts.runtime.backward(found.loss * share)
-            for name in ("loss", "nll"):
-                value = getattr(found, name).detach() * share
-                totals[name] = totals[name] + value if name in totals else value
+                parts.runtime.backward(found.loss if len(pieces) == 1 else found.loss * share)
+            loss, nll = found.loss.detach(), found.nll.detach()
+            if len(pieces) == 1:
+                return {"loss": loss, "nll": nll}
+            totals["loss"] = totals.get("loss", 0.0) + loss * share
+            totals["nll"] = totals.get("nll", 0.0) + nll * share
         return totals
 
     def _objective(self, step: int, batch: tuple[Any, Any], ood: Any) -> Objective:
