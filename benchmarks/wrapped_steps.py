@@ -58,7 +58,6 @@ def measure(method: lb.Method, config: lb.FitConfig, args: argparse.Namespace) -
             times.append(1e3 * (time.perf_counter() - start))
         trainer.stepper.guard.settle()
         peak = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None
-        batches.close()
     return {"ms": median(times), "GiB": peak, "first_s": first}
 
 
@@ -97,8 +96,9 @@ def main() -> None:
         precision="bf16",
         log_every=1000,
     )
-    rows = [r for r in ROWS if args.rows in r.label and not any(w in r.label for w in SKIPPED)]
-    methods = {"MAP": lb.MAP(), **{row.label: row.method for row in rows}}
+    every = {"MAP": lb.MAP(), **{row.label: row.method for row in ROWS}}
+    wanted = [n for n in every if args.rows in n and not any(word in n for word in SKIPPED)]
+    methods = {label: every[label] for label in wanted}
     results: dict[str, dict[str, Any]] = {}
     begin = time.perf_counter()
     for mode in args.modes.split(","):

@@ -31,12 +31,17 @@ def converted(net_type=Net, **options):
     return lb.bayesianize(net_type().double(), method, example=x), x
 
 
-def test_an_output_bank_alone_gives_the_average_over_its_copies_whatever_the_samples():
-    model, x = converted(where="output", exact_output=True)
+def probs_of_heads(model, x):
+    """Class probabilities of every copy of the head, by hand: what an exact average is over."""
     net, head = model.net, model.net.head
     features = torch.relu(net.norm(net.first(x)))
     weight, bias = (head.posterior(s).values(getattr(head, s)) for s in ("weight", "bias"))
-    heads = torch.stack([F.linear(features, weight[k], bias[k]).softmax(-1) for k in range(5)])
+    return torch.stack([F.linear(features, weight[k], bias[k]).softmax(-1) for k in range(5)])
+
+
+def test_an_output_bank_alone_gives_the_average_over_its_copies_whatever_the_samples():
+    model, x = converted(where="output", exact_output=True)
+    heads = probs_of_heads(model, x)
     p = lb.predict(model, x, likelihood=lb.Categorical(), samples=1, seed=0)
     torch.testing.assert_close(p.probs, heads.mean(0), rtol=1e-12, atol=1e-12)
     entropy = -(heads * heads.log()).sum(-1).mean(0)
@@ -92,9 +97,6 @@ def test_a_composition_enumerates_the_output_bank_of_its_part():
     bank = lb.Patching(where="output", init_std=0.5, exact_output=True)
     method = lb.Compose([(lb.select.output, bank)])
     model = lb.bayesianize(Net().double(), method, example=x)
-    net, head = model.net, model.net.head
-    features = torch.relu(net.norm(net.first(x)))
-    weight, bias = (head.posterior(s).values(getattr(head, s)) for s in ("weight", "bias"))
-    heads = torch.stack([F.linear(features, weight[k], bias[k]).softmax(-1) for k in range(5)])
+    heads = probs_of_heads(model, x)
     p = lb.predict(model, x, likelihood=lb.Categorical(), samples=1, seed=0)
     torch.testing.assert_close(p.probs, heads.mean(0), rtol=1e-12, atol=1e-12)

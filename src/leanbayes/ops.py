@@ -21,8 +21,7 @@ Convolve = Callable[[Tensor, Tensor, int], Tensor]  # (rows, weight, blocks of c
 def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
     """`x W^T + b` with one drawn W and b a block of rows; x is [D * R, ..., I]."""
     if isinstance(weight, Shared):
-        value = weight.value
-        y = F.linear(x, value, _shared(bias))  # of tokens it is a view
+        y = F.linear(x, weight.value, _shared(bias))  # of tokens it is a view
         return shifted(y if y.dim() == 2 else rejoined(y, y.shape), bias, -1)
     if isinstance(weight, PerDraw):
         value = weight.value
@@ -30,13 +29,11 @@ def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
         y = torch.bmm(rows, value.to(x.dtype).transpose(1, 2))
         return added(rejoined(y, (*x.shape[:-1], value.shape[1])), bias, -1)
     if isinstance(weight, Flipped):
-        mean, delta, sign0, sign1 = weight.mean, weight.delta, weight.sign0, weight.sign1
-        noise = F.linear(scaled(x, sign1, -1), delta)
-        y = plus_scaled(F.linear(x, mean, _shared(bias)), noise, sign0, -1)
+        noise = F.linear(scaled(x, weight.sign1, -1), weight.delta)
+        y = plus_scaled(F.linear(x, weight.mean, _shared(bias)), noise, weight.sign0, -1)
         return shifted(y, bias, -1)
     if isinstance(weight, Moments):
-        mean, variance = weight.mean, weight.variance
-        return _local_linear(x, mean, variance, bias)
+        return _local_linear(x, weight.mean, weight.variance, bias)
     if isinstance(weight, Selected):
         values = weight.values
         return added(by_component(x, weight, lambda rows, k: F.linear(rows, values[k])), bias, -1)
@@ -75,23 +72,20 @@ def convolution(
 ) -> Tensor:
     """A convolution (or its transpose) with one drawn kernel a block of rows; channels in dim 1."""
     if isinstance(weight, Shared):
-        value = weight.value
-        y = convolve(x, value, 1)
+        y = convolve(x, weight.value, 1)
     elif isinstance(weight, PerDraw):
-        value = weight.value
-        y = _convolve_blocks(x, value, convolve)
+        y = _convolve_blocks(x, weight.value, convolve)
     elif isinstance(weight, Flipped):
-        mean, delta, sign0, sign1 = weight.mean, weight.delta, weight.sign0, weight.sign1
         # A transposed kernel is laid out [I, O / groups, ...], a plain one the other way.
-        before, after = (sign0, sign1) if transposed else (sign1, sign0)
-        noise = convolve(scaled(x, before, 1), delta, 1)
-        y = plus_scaled(convolve(x, mean, 1), noise, after, 1)
+        signs = weight.sign0, weight.sign1
+        before, after = signs if transposed else signs[::-1]
+        noise = convolve(scaled(x, before, 1), weight.delta, 1)
+        y = plus_scaled(convolve(x, weight.mean, 1), noise, after, 1)
     elif isinstance(weight, Selected):
         values = weight.values
         y = by_component(x, weight, lambda rows, k: convolve(rows, values[k], 1))
     elif isinstance(weight, LowRank):
-        base, right = weight.base, weight.right
-        if right.shape[2] == base.shape[1]:  # by channel, as with kernels of one position
+        if weight.right.shape[2] == weight.base.shape[1]:  # by channel, or kernels of one position
             return added(_low_rank_convolution(x, weight, convolve, transposed), bias, 1)
         form = weight
         y = by_component(x, form, lambda rows, k: convolve(rows, candidate(form, k), 1))
@@ -254,17 +248,15 @@ def embedding(
 ) -> Tensor:
     """Look up drawn rows; equal ids within one draw share their noise."""
     if isinstance(weight, Shared):
-        value = weight.value
-        return lookup(ids, value)
+        return lookup(ids, weight.value)
     if isinstance(weight, PerDraw):
-        value = weight.value
-        return _drawn_rows(ids, value, padding, torch.arange(len(value), device=ids.device))
+        every = torch.arange(len(weight.value), device=ids.device)
+        return _drawn_rows(ids, weight.value, padding, every)
     if isinstance(weight, Selected):
-        values, index = weight.values, weight.component
-        return _drawn_rows(ids, values, padding, index)
+        return _drawn_rows(ids, weight.values, padding, weight.component)
     if isinstance(weight, Flipped):
-        mean, delta, sign0, sign1 = weight.mean, weight.delta, weight.sign0, weight.sign1
-        return lookup(ids, mean) + _flipped_rows(ids, delta, sign0, sign1)
+        noise = _flipped_rows(ids, weight.delta, weight.sign0, weight.sign1)
+        return lookup(ids, weight.mean) + noise
     raise TypeError(f"an embedding cannot take the form {type(weight).__name__}")
 
 

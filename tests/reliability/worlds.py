@@ -4,30 +4,27 @@ What tells two processes from one is taken away, and nothing else: members belon
 and masks and indices of copies are numbers by (tensor, pass, global row). Spreads are 0.
 """
 
-import gc
 import sys
-import time
 import warnings
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.optimizer import register_optimizer_step_post_hook as after_steps
 from torch.optim.optimizer import register_optimizer_step_pre_hook as before_steps
 
 import leanbayes as lb
+import two_processes as both
 from leanbayes.noise import FreshNoise, key_seed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "contract"))
 from nets import CLASSES, converted, default, gradients, silent
 
-WORLD, BATCH, STEPS, PATIENCE = 2, 64, 3, 120
+WORLD, BATCH, STEPS = both.WORLD, 64, 3
 STRATEGIES, KLS = ("ddp", "fsdp2"), ("edit", "graph")
 # FSDP2 warns of outputs on which it would lose its hooks; stock layers give such, too.
 STOCK = r"FSDP2-wrapped module \(FSDP(Linear|(Bayesian)?(LSTM|GRU))\) returned a view"
@@ -189,41 +186,15 @@ def both_runs(rank, method_name, names):
 
 
 @contextmanager
-def process_group(rank, folder):
-    """gloo by way of a file: no port to clash on. `lb.fit` uses a group that is open."""
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/rendezvous",
-        rank=rank,
-        world_size=WORLD,
-        timeout=timedelta(seconds=PATIENCE),
-    )
-    yield
-    gc.collect()
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def _start(rank, work, folder, arguments):
+def strict_group(rank, folder):
+    """A group in a process that, as pytest does for its own, takes warnings for errors."""
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", STOCK)
-    torch.set_num_threads(1)
-    with process_group(rank, folder):
-        found = work(rank, *arguments)
-        torch.save(found, f"{folder}/rank{rank}.pt")
-        del found
+    with both.process_group(rank, folder):
+        yield
 
 
-def two_processes(work, folder, *arguments, patience=2 * PATIENCE):
-    """What `work(rank, *arguments)` gave in both; they end, well or not, before this returns."""
-    context = mp.start_processes(
-        _start, (work, str(folder), arguments), nprocs=WORLD, join=False, start_method="spawn"
-    )
-    deadline = time.monotonic() + patience
-    try:
-        while not context.join(timeout=1):
-            assert time.monotonic() < deadline, "the processes hang"
-    finally:
-        for process in context.processes:
-            process.kill()
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(WORLD)]
+def two_processes(work, folder, *arguments, patience=2 * both.PATIENCE):
+    """What `work(rank, *arguments)` gave in both, in a group that is open when it begins."""
+    place = partial(strict_group, folder=str(folder))
+    return both.two_processes(work, folder, *arguments, place=place, patience=patience)

@@ -1,11 +1,6 @@
-"""Two gloo processes for the tests of training, and what they train."""
-
-import os
-import socket
-import time
+"""What the tests of training train, in one process and in two."""
 
 import torch
-import torch.multiprocessing as mp
 from torch import nn
 
 import leanbayes as lb
@@ -78,40 +73,3 @@ def assert_same(found, expected):
         assert torch.equal(found, expected)
     else:
         assert found == expected
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def torchrun_environment(rank, port, world=2):
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-
-
-def _start(rank, work, port, folder, arguments):
-    os.environ.update(torchrun_environment(rank, port))
-    torch.set_num_threads(1)
-    torch.save(work(rank, *arguments), f"{folder}/rank{rank}.pt")
-
-
-def two_processes(work, folder, *arguments, patience=120):
-    """What `work(rank, *arguments)` returns in both; they end, well or not, before this does."""
-    context = mp.start_processes(
-        _start, (work, free_port(), str(folder), arguments), nprocs=2, join=False
-    )
-    deadline = time.monotonic() + patience
-    try:
-        while not context.join(timeout=1):
-            assert time.monotonic() < deadline, "the processes hang"
-    finally:
-        for process in context.processes:
-            process.kill()
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]

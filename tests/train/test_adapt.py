@@ -11,8 +11,8 @@ from fit_cases import At, Net, digest, problem, settings
 from torch import nn
 
 import leanbayes as lb
-from leanbayes.train.adapt import Loader
 from leanbayes.train.data import Batches
+from leanbayes.train.feed import Loader
 from leanbayes.train.members import starts
 
 CPU = torch.device("cpu")
@@ -256,7 +256,7 @@ def test_members_cannot_train_apart_what_they_share():
     [
         (lb.MeanField(), {"members": "in_turn"}, "for lb.DeepEnsemble, found mean_field"),
         (lb.DeepEnsemble(), {"members": "apart"}, "together, in_turn, by_process; found 'apart'"),
-        (lb.MeanField(), {"fitting": {"epochs": 2}}, "SWAG and Laplace, found mean_field"),
+        (lb.MeanField(), {"fitting": {"epochs": 2}}, "mean_field learns its posterior in training"),
         (lb.SWAG(), {"fitting": {"epoch": 2}}, "swag has no option epoch"),
         (lb.Laplace(), {"fitting": {"probes": 0}}, "probes must be at least 1"),
     ],

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from fit_cases import Net, digest, problem, settings
-from process_cases import two_processes
 
 import leanbayes as lb
+from two_processes import two_processes
 
 pytestmark = pytest.mark.distributed
 

@@ -249,7 +249,9 @@ def test_one_flag_finds_any_broken_gradient_and_changes_none():
     guard.check(0, loss, model, Alone(), batch)
     before = [p.grad.clone() for p in model.parameters()]
     start = [loss.detach(), loss.new_zeros(())]
-    torch.testing.assert_close(guard._one_flag(start), torch.stack([loss.detach(), *[start[1]] * 2]))
+    torch.testing.assert_close(
+        guard._one_flag(start), torch.stack([loss.detach(), *[start[1]] * 2])
+    )
     assert all(torch.equal(p.grad, b) for p, b in zip(model.parameters(), before, strict=True))
     norm = guard.norm()  # computed when it is asked for
     torch.testing.assert_close(norm, torch.stack([b.norm() for b in before]).norm())

@@ -1,24 +1,17 @@
 """Two processes: what breaks on one stops both, and norms are those of the whole gradient."""
 
 import copy
-import json
 import math
-import os
-import socket
-import time
-from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torch import nn
 
 import leanbayes as lb
 from leanbayes.errors import NonFinite
 from leanbayes.train.guards import FiniteGuard
 from leanbayes.train.runtime import Runtime
-
-WORLD = 2
+from two_processes import two_processes
 
 
 def a_model():
@@ -69,34 +62,14 @@ def faults(strategy, model):
     return {"said": said, "again": again, "norm": norm, "clipped": clipped}
 
 
-def work(rank, port, folder):
-    torch.set_num_threads(1)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+def work(_rank):
     model = a_model()
-    found = {strategy: faults(strategy, copy.deepcopy(model)) for strategy in ("ddp", "fsdp2")}
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return {strategy: faults(strategy, copy.deepcopy(model)) for strategy in ("ddp", "fsdp2")}
 
 
 @pytest.mark.distributed
 def test_all_processes_stop_with_the_same_words_and_clip_by_the_same_norm(tmp_path):
-    context = mp.start_processes(
-        work, (free_port(), str(tmp_path)), nprocs=WORLD, join=False, start_method="spawn"
-    )
-    deadline = time.monotonic() + 120
-    try:
-        while not context.join(timeout=1):
-            assert time.monotonic() < deadline, "the processes hang"
-    finally:
-        for process in context.processes:
-            process.kill()
-    first, second = (json.loads((tmp_path / f"{r}.json").read_text()) for r in range(WORLD))
+    first, second = two_processes(work, tmp_path)
     model = a_model()
     backward(model, rows())
     whole = float(nn.utils.clip_grad_norm_(model.parameters(), math.inf))

@@ -3,18 +3,11 @@
 import pytest
 import torch
 import torch.distributed as dist
-from process_cases import (
-    NUM_DATA,
-    assert_same,
-    batch,
-    model_of,
-    optimizer_of,
-    train,
-    two_processes,
-)
+from process_cases import NUM_DATA, assert_same, batch, model_of, optimizer_of, train
 
 import leanbayes as lb
 from leanbayes.train.runtime import Runtime
+from two_processes import two_processes
 
 pytestmark = pytest.mark.distributed
 STRATEGIES, OPTIMIZERS = ("ddp", "fsdp2"), ("SGD", "AdamW")

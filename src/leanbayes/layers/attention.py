@@ -207,18 +207,14 @@ def _projected(
 def _rows(form: Form, part: slice) -> Form:
     """The draw of some rows of a tensor."""
     if isinstance(form, Shared):
-        value = form.value
-        return Shared(value[part])
+        return Shared(form.value[part])
     if isinstance(form, PerDraw):
-        value = form.value
-        return PerDraw(value[:, part])
+        return PerDraw(form.value[:, part])
     if isinstance(form, Flipped):
-        mean, delta, sign0, sign1 = form.mean, form.delta, form.sign0, form.sign1
-        return Flipped(mean[part], delta[part], None if sign0 is None else sign0[:, part], sign1)
+        rows = None if form.sign0 is None else form.sign0[:, part]
+        return form._replace(mean=form.mean[part], delta=form.delta[part], sign0=rows)
     if isinstance(form, Selected):
-        values = form.values
-        return form._replace(values=values[:, part])
+        return form._replace(values=form.values[:, part])
     if isinstance(form, LowRank):
-        base, left = form.base, form.left
-        return form._replace(base=base[part], left=left[:, part])
+        return form._replace(base=form.base[part], left=form.left[:, part])
     raise TypeError(f"rows of {type(form).__name__} are not defined")

@@ -151,17 +151,14 @@ def _product(weight: Form, rows: int) -> Product:
         value = weight.value
         return lambda x: F.linear(x, value)
     if isinstance(weight, PerDraw):
-        value = weight.value
-        return _by_draw(value)
+        return _by_draw(weight.value)
     if isinstance(weight, Flipped):
-        mean, delta, sign0, sign1 = weight.mean, weight.delta, weight.sign0, weight.sign1
-        return _flipped(mean, delta, sign0, sign1, rows)
+        return _flipped(weight.mean, weight.delta, weight.sign0, weight.sign1, rows)
     if isinstance(weight, Selected):
-        values, index = weight.values, weight.component
-        return _selected(values, _to_rows(index, rows))
+        return _selected(weight.values, _to_rows(weight.component, rows))
     if isinstance(weight, LowRank):
-        base, left, right, index = weight.base, weight.left, weight.right, weight.component
-        return _low_rank(base, _to_rows(left[index], rows), _to_rows(right[index], rows))
+        left, right = (_to_rows(f[weight.component], rows) for f in (weight.left, weight.right))
+        return _low_rank(weight.base, left, right)
     raise TypeError("a recurrent layer has no local form: its steps share one draw")
 
 

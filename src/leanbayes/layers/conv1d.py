@@ -60,20 +60,15 @@ class BayesianHFConv1D(Host):
 def transposed(form: Form) -> Form:
     """The draw of the transposed matrix."""
     if isinstance(form, Shared):
-        value = form.value
-        return Shared(value.T)
+        return Shared(form.value.T)
     if isinstance(form, PerDraw):
-        value = form.value
-        return PerDraw(value.mT)
+        return PerDraw(form.value.mT)
     if isinstance(form, Flipped):
-        mean, delta, sign0, sign1 = form.mean, form.delta, form.sign0, form.sign1
-        assert sign0 is not None
-        return Flipped(mean.T, delta.T, sign1, sign0)
+        assert form.sign0 is not None
+        return Flipped(form.mean.T, form.delta.T, form.sign1, form.sign0)
     if isinstance(form, Moments):
-        mean, variance = form.mean, form.variance
-        return Moments(mean.T, variance.T)
+        return Moments(form.mean.T, form.variance.T)
     if isinstance(form, Selected):
-        values = form.values
-        return form._replace(values=values.mT)
+        return form._replace(values=form.values.mT)
     base, left, right = form.base, form.left, form.right
     return form._replace(base=base.T, left=right.mT, right=left.mT)

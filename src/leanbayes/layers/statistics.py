@@ -129,8 +129,7 @@ def _store(values: Tensor, own: Tensor | None, further: Tensor | None) -> None:
 def normalised(x: Tensor, form: Form | None, eps: float) -> Tensor:
     """`(x - mean) / sqrt(variance + eps)` by given statistics [2, C], or [D, 2, C] by draw."""
     if isinstance(form, Shared):
-        value = form.value
-        return F.batch_norm(x, value[0], value[1], None, None, False, 0.0, eps)
+        return F.batch_norm(x, form.value[0], form.value[1], None, None, False, 0.0, eps)
     if isinstance(form, PerDraw):
         value = form.value
         scale = (value[:, 1] + eps).rsqrt()

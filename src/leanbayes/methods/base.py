@@ -145,8 +145,15 @@ class Method(ABC):
         **options: Any,  # noqa: ARG002
     ) -> dict[str, float]:
         """What `lb.fit_posterior` does with a BayesianModel; most methods have nothing to fit."""
-        fitted = [f"lb.{cls.__name__}" for cls in methods().values() if cls.fit is not Method.fit]
-        raise ConfigError(
+        raise self._nothing_to_fit()
+
+    def check_fit(self, **options: Any) -> None:  # noqa: ARG002
+        """Raise what `fit` would say of its options, before a training is spent on them."""
+        raise self._nothing_to_fit()
+
+    def _nothing_to_fit(self) -> ConfigError:
+        fitted = [f"lb.{cls.__name__}" for cls in methods().values() if cls.trains_as_point]
+        return ConfigError(
             f"{self.name} learns its posterior in training (lb.objective); fit_posterior is for "
             f"{', '.join(sorted(fitted))}"
         )

@@ -123,6 +123,10 @@ class Laplace(PostHoc, name="laplace"):
             return Kronecker(model)
         return Diagonal(model, settings.probes, settings.seed)
 
+    def check_fit(self, **options: Any) -> None:
+        """Raise on options that `fit` does not know or cannot take."""
+        parsed(Measurement, self, options)
+
     def fit(
         self, model: Any, loader: Iterable[Any], likelihood: Any, **options: Any
     ) -> dict[str, float]:

@@ -80,6 +80,10 @@ class SWAG(PostHoc, name="swag"):
             for slot, tensor in site.tensors.items()
         }
 
+    def check_fit(self, **options: Any) -> None:
+        """Raise on options that `fit` does not know or cannot take."""
+        parsed(Collection, self, options)
+
     def fit(
         self, model: Any, loader: Iterable[Any], likelihood: Any, **options: Any
     ) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -17,15 +17,12 @@ from leanbayes.fitting import fit_posterior
 from leanbayes.likelihood import Categorical, Likelihood
 from leanbayes.methods.base import Method
 from leanbayes.methods.deep_ensemble import DeepEnsemble
-from leanbayes.methods.laplace import Laplace, Measurement
-from leanbayes.methods.post_hoc import parsed
-from leanbayes.methods.swag import SWAG, Collection
 from leanbayes.model import BayesianModel
 from leanbayes.report import ConversionReport
 from leanbayes.train.callbacks import Callback
 from leanbayes.train.config import FitConfig
-from leanbayes.train.data import Batches
-from leanbayes.train.evaluation import evaluate_in_training, on_device
+from leanbayes.train.evaluation import evaluate_in_training
+from leanbayes.train.feed import Loader, every_batch
 from leanbayes.train.folder import write_file
 from leanbayes.train.loop import FitResult, fit
 from leanbayes.train.members import Trained, seeded, trained_members
@@ -136,11 +133,8 @@ def _check(method: Method, members: str, fitting: dict[str, Any]) -> None:
         raise ConfigError(f"members is one of {', '.join(get_args(Trained))}; found {members!r}")
     if members != "together" and not isinstance(method, DeepEnsemble):
         raise ConfigError(f"members={members!r} is for lb.DeepEnsemble, found {method.name}")
-    if fitting and type(method).fit is Method.fit:
-        raise ConfigError(f"fitting= is for SWAG and Laplace, found {method.name}")
-    kinds: dict[type[Method], type[Any]] = {SWAG: Collection, Laplace: Measurement}
-    if type(method) in kinds:
-        parsed(kinds[type(method)], method, fitting)
+    if fitting:
+        method.check_fit(**fitting)
 
 
 def _start_equal(model: nn.Module, likelihood: nn.Module, runtime: Runtime) -> None:
@@ -156,12 +150,12 @@ def converted(
     example = _example(net, data, config)
     if not method.looks_at_data:
         return bayesianize(net, method, example=example)
-    loader = Loader(_batches(data, config), _device(net))
+    loader = Loader(every_batch(data, config), _device(net))
     return bayesianize(net, method, example=example, data=loader, likelihood=likelihood)
 
 
 def _example(net: nn.Module, data: Any, config: FitConfig) -> Any:
-    return next(iter(Loader(_batches(data, config), _device(net))))[0]
+    return next(iter(Loader(every_batch(data, config), _device(net))))[0]
 
 
 def _measured(
@@ -172,11 +166,13 @@ def _measured(
     options: dict[str, Any],
 ) -> Mapping[str, float]:
     """What is fitted after training, under the run's seed: the same in all processes."""
-    if type(model.method).fit is Method.fit:
+    if not model.method.trains_as_point:
         return {}
     device = _device(model)
     with seeded(config.seed, device):
-        return fit_posterior(model, Loader(_batches(data, config), device), likelihood, **options)
+        return fit_posterior(
+            model, Loader(every_batch(data, config), device), likelihood, **options
+        )
 
 
 def _figures(
@@ -188,29 +184,9 @@ def _figures(
 ) -> Mapping[str, float]:
     if validation is None:
         return {}
-    batches = Batches(
-        validation, batch_size=config.batch_size, seed=0, workers=config.workers, shuffle=False
-    )
+    batches = every_batch(validation, config, shuffle=False)
     samples, seed = config.evaluate_samples, config.seed
     return evaluate_in_training(model, batches, likelihood, runtime, samples=samples, seed=seed)
-
-
-class Loader:
-    """Batches as an iterable: every iteration is the next epoch's order."""
-
-    def __init__(self, batches: Batches, device: torch.device) -> None:
-        self.batches, self.device, self.epoch = batches, device, 0
-
-    def __len__(self) -> int:
-        return self.batches.steps_per_epoch
-
-    def __iter__(self) -> Iterator[Any]:
-        self.epoch += 1
-        return (on_device(batch, self.device) for batch in self.batches.epoch(self.epoch - 1))
-
-
-def _batches(data: Any, config: FitConfig) -> Batches:
-    return Batches(data, batch_size=config.batch_size, seed=config.seed, workers=config.workers)
 
 
 def _device(net: nn.Module) -> torch.device:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,12 @@ from leanbayes.errors import ConfigError, Interrupted
 from leanbayes.likelihood import Likelihood
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.refresh import refresh_batchnorm
-from leanbayes.train.advice import sigma_statistics, warn_num_data, warn_posterior
+from leanbayes.train.advice import sigma_statistics, warn_posterior
 from leanbayes.train.callbacks import Callback, Run
 from leanbayes.train.config import FitConfig
-from leanbayes.train.data import Batches, num_elements
 from leanbayes.train.ema import Average
-from leanbayes.train.evaluation import evaluate_in_training, on_device
+from leanbayes.train.evaluation import evaluate_in_training
+from leanbayes.train.feed import Feed, Loader, every_batch
 from leanbayes.train.folder import open_run
 from leanbayes.train.optim import build_optimizer
 from leanbayes.train.runtime import Runtime
@@ -140,13 +142,10 @@ class Trainer:
         """Data, wrappers, optimiser and store; nothing has moved yet."""
         config, runtime = self.config, self.runtime
         runtime.seed(config.seed)
-        self.train = self._data(train, config.seed)
-        self.validation = None if validation is None else self._whole(validation)
-        self.ood = None if ood is None else self._data(ood, config.seed + 1)
-        if (config.regularizer is None) != (ood is None):
-            raise ConfigError("ood= and FitConfig(regularizer=...) go together: give both or none")
-        num_data = self._num_data()
-        self.steps_per_epoch = self.train.steps_per_epoch
+        smallest = self.model.method.index_members
+        self.feed = Feed(train, validation, ood, config, runtime, smallest=smallest)
+        num_data = self.feed.num_data(self.likelihood)
+        self.steps_per_epoch = self.feed.steps_per_epoch
         self.total_steps = config.total_steps(self.steps_per_epoch)
         module = runtime.prepare(self.model, self.likelihood)
         optimizer = build_optimizer(module, self.likelihood, config)
@@ -166,30 +165,6 @@ class Trainer:
         self.folder = None if config.folder is None else Path(config.folder)
         store = None if self.folder is None else Store(self.folder, keep=config.keep)
         self.saver = Saver(store, self.stepper, self.average)
-
-    def _data(self, data: Any, seed: int) -> Batches:
-        config, runtime = self.config, self.runtime
-        return Batches(
-            data,
-            batch_size=config.batch_size,
-            seed=seed,
-            rank=runtime.rank,
-            world=runtime.world,
-            workers=config.workers,
-            smallest=max(1, self.model.method.index_members),
-        )
-
-    def _whole(self, data: Any) -> Batches:
-        """All of it on every process, in order."""
-        size = self.config.batch_size
-        return Batches(data, batch_size=size, seed=0, workers=self.config.workers, shuffle=False)
-
-    def _num_data(self) -> int:
-        counted = num_elements(self.train, self.likelihood)
-        given = self.config.num_data
-        if given is not None:
-            warn_num_data(given, counted)
-        return counted if given is None else given
 
     def begin(self) -> None:
         """Open the folder, go on with its newest checkpoint, tell everyone."""
@@ -217,23 +192,8 @@ class Trainer:
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
         """Batches from the present step to the end, each with one of OOD inputs if there are."""
-        others = self._ood_batches()
-        while not self.progress.done and self.progress.step < self.total_steps:
-            epoch, start = divmod(self.progress.step, self.steps_per_epoch)
-            for batch in self.train.epoch(epoch, start):
-                yield batch, next(others)
-                if self.progress.step >= self.total_steps:
-                    return
-
-    def _ood_batches(self) -> Iterator[Any]:
-        while self.ood is None:
-            yield None
-        step = self.progress.step
-        while True:
-            epoch, start = divmod(step, self.ood.steps_per_epoch)
-            for inputs, _ in self.ood.epoch(epoch, start):
-                step += 1
-                yield inputs
+        steps = 0 if self.progress.done else self.total_steps - self.progress.step
+        return islice(self.feed.batches(self.progress.step), max(0, steps))
 
     def _after_step(self, figures: dict[str, Any]) -> None:
         config, step = self.config, self.progress.step
@@ -243,7 +203,7 @@ class Trainer:
         if step % config.log_every == 0 or last:
             self._log(figures)
         saved = False
-        if self.validation is not None and (last or step % self._evaluate_every == 0):
+        if self.feed.validation is not None and (last or step % self._evaluate_every == 0):
             saved = self._evaluate()
         stop = self._asked_to_stop()
         due = stop is not None or step % self._save_every == 0
@@ -272,12 +232,12 @@ class Trainer:
     def _evaluate(self) -> bool:
         """Validation figures; True where this step became the best checkpoint."""
         config, progress = self.config, self.progress
-        assert self.validation is not None
+        assert self.feed.validation is not None
         self.stepper.guard.settle()
         with self._averaged():
             found = evaluate_in_training(
                 self.stepper.parts.module,
-                self.validation,
+                self.feed.validation,
                 self.likelihood,
                 self.runtime,
                 samples=config.evaluate_samples,
@@ -304,9 +264,7 @@ class Trainer:
             return True
         return value > best if self.config.monitor == "accuracy" else value < best
 
-    def _averaged(self) -> Any:
-        from contextlib import nullcontext
-
+    def _averaged(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.average is None else self.average.applied(self.model)
 
     def _asked_to_stop(self) -> int | None:
@@ -340,14 +298,8 @@ class Trainer:
         if self.average is not None:
             self.average.settle(self.model)
         if self.config.batchnorm == "refresh":
-            every = Batches(
-                self.train.source,
-                batch_size=self.config.batch_size,
-                seed=self.config.seed,
-                workers=self.config.workers,
-            )
-            device = self.runtime.device
-            refresh_batchnorm(self.model, (on_device(b, device) for b in every.epoch(0)))
+            every = Loader(every_batch(self.feed.train.source, self.config), self.runtime.device)
+            refresh_batchnorm(self.model, every)
         self.progress.done = True
         best = self.progress.best is not None and self.progress.best_step == self.progress.step
         self._save(best=best)

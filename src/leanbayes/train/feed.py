@@ -1,0 +1,107 @@
+"""What a run reads: training batches, validation data, and OOD inputs beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from leanbayes.errors import ConfigError
+from leanbayes.likelihood import Likelihood
+from leanbayes.train.advice import warn_num_data
+from leanbayes.train.config import FitConfig
+from leanbayes.train.data import Batches, num_elements
+from leanbayes.train.evaluation import on_device
+from leanbayes.train.runtime import Runtime
+
+
+def every_batch(data: Any, config: FitConfig, *, shuffle: bool = True) -> Batches:
+    """All of the data on every process, in the order of the run, or in their own."""
+    return Batches(
+        data,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        workers=config.workers,
+        shuffle=shuffle,
+    )
+
+
+class Loader:
+    """Batches on a device as an iterable: every iteration is the next epoch's order."""
+
+    def __init__(self, batches: Batches, device: torch.device) -> None:
+        self.batches, self.device, self.epoch = batches, device, 0
+
+    def __len__(self) -> int:
+        return self.batches.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        self.epoch += 1
+        return (on_device(batch, self.device) for batch in self.batches.epoch(self.epoch - 1))
+
+
+class Feed:
+    """The data of a run, cut for this process.
+
+    Attributes:
+        train: Training batches.
+        validation: Validation data, whole on every process; None without.
+        ood: Batches of inputs for the regulariser; None without.
+        steps_per_epoch: Of the training batches.
+    """
+
+    def __init__(
+        self,
+        train: Any,
+        validation: Any,
+        ood: Any,
+        config: FitConfig,
+        runtime: Runtime,
+        *,
+        smallest: int = 1,
+    ) -> None:
+        self._config, self._runtime, self._smallest = config, runtime, max(1, smallest)
+        self.train = self._own_part(train, config.seed)
+        has_validation = validation is not None
+        self.validation = every_batch(validation, config, shuffle=False) if has_validation else None
+        self.ood = None if ood is None else self._own_part(ood, config.seed + 1)
+        if (config.regularizer is None) != (ood is None):
+            raise ConfigError("ood= and FitConfig(regularizer=...) go together: give both or none")
+        self.steps_per_epoch = self.train.steps_per_epoch
+
+    def _own_part(self, data: Any, seed: int) -> Batches:
+        return Batches(
+            data,
+            batch_size=self._config.batch_size,
+            seed=seed,
+            rank=self._runtime.rank,
+            world=self._runtime.world,
+            workers=self._config.workers,
+            smallest=self._smallest,
+        )
+
+    def num_data(self, likelihood: Likelihood) -> int:
+        """What divides the KL: counted, or as the settings say, with a warning if they differ."""
+        counted, given = num_elements(self.train, likelihood), self._config.num_data
+        if given is not None:
+            warn_num_data(given, counted)
+        return counted if given is None else given
+
+    def batches(self, step: int) -> Iterator[tuple[Any, Any]]:
+        """Batches from a step on, without end, each with one of OOD inputs if there are."""
+        others = self._ood_inputs(step)
+        while True:
+            epoch, start = divmod(step, self.steps_per_epoch)
+            for batch in self.train.epoch(epoch, start):
+                step += 1
+                yield batch, next(others)
+
+    def _ood_inputs(self, step: int) -> Iterator[Any]:
+        while self.ood is None:
+            yield None
+        while True:
+            epoch, start = divmod(step, self.ood.steps_per_epoch)
+            for inputs, _ in self.ood.epoch(epoch, start):
+                step += 1
+                yield inputs
