@@ -11,6 +11,7 @@ import leanbayes as lb
 from leanbayes.errors import NonFinite
 from leanbayes.train import guards
 from leanbayes.train.guards import FiniteGuard
+from leanbayes.train.late_flag import LateFlag
 
 
 class Alone:
@@ -243,23 +244,62 @@ def test_on_a_gpu_a_broken_gradient_is_named_by_the_parameter_that_it_spoilt():
         guard.settle()
 
 
-def test_one_flag_finds_any_broken_gradient_and_changes_none():
+class Late(FiniteGuard):
+    """As on a GPU: the flag is read a step later."""
+
+    def _learn(self, module):
+        super()._learn(module)
+        self._late = LateFlag(torch.device("cpu"))
+
+
+def test_a_late_flag_finds_any_broken_gradient_and_changes_none():
     model, loss, batch = trained()
-    guard = FiniteGuard()
-    guard.check(0, loss, model, Alone(), batch)
+    guard = Late()
     before = [p.grad.clone() for p in model.parameters()]
-    start = [loss.detach(), loss.new_zeros(())]
-    torch.testing.assert_close(
-        guard._one_flag(start), torch.stack([loss.detach(), *[start[1]] * 2])
-    )
+    guard.check(0, loss, model, Alone(), batch)
+    guard.settle()
     assert all(torch.equal(p.grad, b) for p, b in zip(model.parameters(), before, strict=True))
+    assert guard.norms is None
     norm = guard.norm()  # computed when it is asked for
     torch.testing.assert_close(norm, torch.stack([b.norm() for b in before]).norm())
-    for parameter in model.parameters():
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for name, parameter in model.named_parameters():
         for bad in (math.nan, math.inf, -math.inf):
-            kept = parameter.grad.clone()
+            kept, value = parameter.grad.clone(), parameter.detach().clone()
             parameter.grad.view(-1)[0] = bad
-            assert guard._one_flag(start)[guards.FIRST] == 1
+            guard.check(7, loss, model, Alone(), batch)
+            optimizer.step()
+            with pytest.raises(NonFinite, match=rf"^step 7: the gradient of {name} infinite"):
+                guard.settle()
+            guard.settle()  # told once
             parameter.grad = kept
-    next(model.parameters()).grad = None
-    assert guard._one_flag(start) is None
+            parameter.data.copy_(value)
+
+
+def test_a_late_flag_tells_the_loss_from_the_data():
+    model, loss, batch = trained()
+    guard = Late()
+    guard.check(1, loss.detach() * math.nan, model, Alone(), batch)
+    with pytest.raises(NonFinite, match=r"^step 1: the loss infinite"):
+        guard.check(2, loss, model, Alone(), batch)
+    guard.check(3, loss, model, Alone(), (batch[0] * math.inf, batch[1]))
+    with pytest.raises(NonFinite, match=r"^step 3: the data .* infinite"):
+        guard.settle()
+
+
+def test_a_late_flag_takes_missing_and_sparse_gradients():
+    net = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Linear(4, 2), nn.Linear(2, 2))
+    model = lb.bayesianize(net, lb.MAP())
+    table, weight, *_ = model.parameters()
+    model.net[0](torch.tensor([1, 5, 5])).sum().backward()
+    weight.grad = torch.ones_like(weight)
+    guard, loss = Late(), torch.zeros(())
+    guard.check(0, loss, model, Alone())
+    guard.settle()
+    values = table.grad.coalesce().values()
+    torch.testing.assert_close(guard.norm(), torch.cat([values.view(-1), torch.ones(8)]).norm())
+    table.grad._values()[0, 0] = math.nan
+    guard.check(1, loss, model, Alone())
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    with pytest.raises(NonFinite, match=r"step 1: the gradient of net\.0\.weight"):
+        guard.settle()

@@ -54,7 +54,9 @@ class Members(Posterior):
         component = scope.component(self.granularity)
         index = member_index(component, len(drawn.values), self.members, base.device)
         if torch.compiler.is_compiling():
-            values = torch.stack([base, *self.further])
+            # By index: older Dynamos do not unpack a ParameterList.
+            further = [self.further[k] for k in range(len(self.further))]
+            values = torch.stack([base, *further])
         else:
             used, index = torch.unique(index, return_inverse=True)
             chosen = [self.member(base, k) for k in used.tolist()]

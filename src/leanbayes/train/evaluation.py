@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from leanbayes.likelihood import Gaussian, Likelihood
 from leanbayes.model import is_sharded, unwrap
@@ -83,6 +84,4 @@ def on_device(tree: Any, device: torch.device) -> Any:
     """Every tensor of a batch on the device, without waiting where memory is pinned."""
     if isinstance(tree, tuple) and all(isinstance(t, Tensor) for t in tree):  # the usual pair
         return tuple(t if t.device == device else t.to(device, non_blocking=True) for t in tree)
-    from torch.utils import _pytree as pytree
-
     return pytree.tree_map_only(Tensor, lambda t: t.to(device, non_blocking=True), tree)

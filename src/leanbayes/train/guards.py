@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -14,12 +13,12 @@ from leanbayes.errors import NonFinite
 from leanbayes.likelihood import HALF
 from leanbayes.model import reshard, unwrap
 from leanbayes.posteriors.shards import is_shard, local_part
+from leanbayes.train.late_flag import LateFlag
 
 # Steps in a row whose gradients may overflow under fp16: its scaler leaves them out and halves the
 # scale each time, so that after so many of them the scale is not the reason.
 OVERFLOWS = 20
-# Places in the vector of numbers: loss, data, then every parameter, or one flag for all of them.
-LOSS, DATA, FIRST = 0, 1, 2
+LOSS, DATA, FIRST = 0, 1, 2  # places in the vector of numbers: loss, data, then every parameter
 
 
 class Shares(Protocol):
@@ -29,26 +28,15 @@ class Shares(Protocol):
         """The largest of every flag over all processes, on the CPU."""
 
 
-@dataclass
-class _Sent:
-    """A verdict that is on its way from the GPU."""
-
-    step: int
-    numbers: Tensor
-    one_flag: bool
-    event: torch.cuda.Event
-
-
 class FiniteGuard:
     """Looks at every step's loss, gradients and data, and raises NonFinite on all processes.
 
     One norm a parameter (clipping reuses them), one sum over the batch, one vector of flags that is
     shared by all processes, so that all raise the same error. On the CPU that is before the
-    optimiser moves anything. On a GPU, where small steps wait for the host, one kernel looks at all
-    gradients at once, and its flag is copied while the next step is computed and read at the next
-    `check`: nobody waits for the GPU, and an error comes one step late. The parameters that the
-    broken step has spoilt tell its name by then. Call `settle()` before a state is saved or
-    evaluated, so that no checkpoint is of a broken step.
+    optimiser moves anything. On a GPU all share one flag that is read at the next `check`
+    (`LateFlag`): nobody waits for the GPU, an error comes one step late, and the parameters that
+    the broken step has spoilt tell its name. Call `settle()` before a state is saved or evaluated,
+    so that no checkpoint is of a broken step.
 
     Args:
         likelihood: A likelihood with parameters of its own, if any.
@@ -69,8 +57,8 @@ class FiniteGuard:
         self._grads: list[Tensor] = []
         self._quick = False
         self._sharded: Tensor | None = None
-        self._host: Tensor | None = None
-        self._sent: _Sent | None = None
+        self._late: LateFlag | None = None
+        self._runtime: Shares | None = None
         self._overflowed = 0
 
     @torch.no_grad()
@@ -89,27 +77,25 @@ class FiniteGuard:
         self.settle()
         if module is not self._module:
             self._learn(module)
-        start = [loss.detach().reshape(()), _sum_of(batch, loss.new_zeros(()))]
-        if not loss.is_cuda:
-            self._decide(step, runtime.any(_broken(self._numbers(start))))
-            return
-        flagged = self._one_flag(start) if self._quick and not self.overflows else None
-        numbers = self._numbers(start) if flagged is None else flagged
-        self._send(step, _shared_in_stream(numbers, runtime), flagged is not None)
+        self._runtime = runtime
+        loss = loss.detach().reshape(())
+        data = _sum_of(batch, loss)
+        if self._late is None:
+            self._decide(step, runtime.any(_broken(self._numbers(loss, data))))
+        else:
+            self._send(step, loss, data, self._late)
 
     def settle(self) -> None:
         """Read the verdict that is still on its way, if any, and raise what it says."""
-        sent, self._sent = self._sent, None
+        sent = None if self._late is None else self._late.read()
         if sent is None:
             return
-        sent.event.synchronize()
-        flags = _broken(sent.numbers)
-        if not sent.one_flag:
-            self._decide(sent.step, flags)
-        elif flags.any() or sent.numbers[FIRST] > 0:
-            spoilt = [i for i, p in enumerate(self._parameters) if not bool(p.isfinite().all())]
-            wrong = [i for i in (LOSS, DATA) if flags[i]] + [FIRST + i for i in spoilt]
-            raise NonFinite(self._words(sent.step, wrong))
+        assert self._runtime is not None
+        # A sum is finite only if all its numbers are.
+        now = [local_part(p.detach()).sum().to(sent.loss.dtype) for p in self._parameters]
+        numbers = torch.stack([sent.loss, sent.data, *now])
+        wrong = self._runtime.any(_broken(numbers)).nonzero().flatten().tolist()
+        raise NonFinite(self._words(sent.step, wrong))
 
     @torch.no_grad()
     def clip(self, max_norm: float) -> Tensor:
@@ -126,10 +112,11 @@ class FiniteGuard:
     @torch.no_grad()
     def norm(self) -> Tensor:
         """Norm of the whole gradient at the last check, over the shards of all processes."""
+        if self.norms is None and self._parameters:
+            zero = self._parameters[0].new_zeros(())
+            self._numbers(zero, zero)
         if self.norms is None:
-            if not self._grads:
-                return torch.zeros(())
-            self.norms = torch.stack(list(_norms(self._grads)))
+            return torch.zeros(())
         squares = self.norms.square()
         if self._sharded is None:
             return squares.sum().sqrt()
@@ -151,25 +138,23 @@ class FiniteGuard:
         self._parameters = [p for _, p in self._named]
         narrow = any(p.dtype in HALF for p in self._parameters)
         self._quick = self._sharded is None and not narrow and bool(self._parameters)
+        # fp16 looks at every step at once: its scaler has to, too.
+        on_gpu = device is not None and device.type == "cuda"
+        self._late = LateFlag(device) if on_gpu and device and not self.overflows else None
         self._module = module
 
-    def _one_flag(self, start: Sequence[Tensor]) -> Tensor | None:
-        """Loss, sum of the data, and 1 where any gradient is broken; None if one has no gradient.
+    def _send(self, step: int, loss: Tensor, data: Tensor, late: LateFlag) -> None:
+        grads = [grad for p in self._parameters if (grad := p.grad) is not None]
+        world = getattr(self._runtime, "world", 1)
+        if not self._quick or not late.send(step, [*grads, loss, data], loss, data, world):
+            moved = [p for p in self._parameters if p.grad is not None]
+            plain = [*map(_values, moved), loss, data]
+            late.send(step, plain, loss, data, world)
+        self.norms = None
 
-        By the kernel that finds overflows for loss scalers, with a scale of 1.
-        """
-        grads: list[Any] = [p.grad for p in self._parameters]
-        flag, one = start[0].new_zeros(()), start[0].new_ones(())
-        try:
-            torch._amp_foreach_non_finite_check_and_unscale_(grads, flag, one)
-        except (TypeError, RuntimeError):
-            return None
-        self._grads, self.norms = grads, None
-        return torch.stack([*start, flag])
-
-    def _numbers(self, start: Sequence[Tensor]) -> Tensor:
+    def _numbers(self, loss: Tensor, data: Tensor) -> Tensor:
         """Loss, sum of the data, and the norm of every gradient, as one vector."""
-        zero = start[0].new_zeros(())
+        zero, start = loss.new_zeros(()), [loss, data]
         grads: list[Any] = [p.grad for p in self._parameters]
         if self._quick:
             try:  # a few calls, where every parameter has a plain gradient, as nearly always
@@ -180,21 +165,13 @@ class FiniteGuard:
                 self._grads, self.norms = grads, numbers[FIRST:]
                 return numbers
         places = [i for i, grad in enumerate(grads) if grad is not None]
-        self._grads = [_values(grads[i]) for i in places]
+        self._grads = [_values(self._parameters[i]) for i in places]
         norms = [zero] * len(self._named)
         for place, norm in zip(places, _norms(self._grads), strict=True):
             norms[place] = norm
         numbers = torch.stack([*start, *norms])
         self.norms = numbers[FIRST:]
         return numbers
-
-    def _send(self, step: int, numbers: Tensor, one_flag: bool) -> None:
-        if self._host is None or self._host.shape != numbers.shape:
-            self._host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-        self._host.copy_(numbers, non_blocking=True)
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        self._sent = _Sent(step, self._host, one_flag, event)
 
     def _decide(self, step: int, flags: Tensor) -> None:
         wrong = flags.nonzero().flatten().tolist()
@@ -237,18 +214,12 @@ def _broken(numbers: Tensor) -> Tensor:
     return numbers.isfinite().logical_not_().float()
 
 
-def _shared_in_stream(numbers: Tensor, runtime: Any) -> Tensor:
-    """Sums over all processes, finite only where all are; nobody waits, the GPU queues it."""
-    if getattr(runtime, "world", 1) > 1:
-        numbers = numbers.clone()  # the norms are this process's own
-        torch.distributed.all_reduce(numbers)
-    return numbers
-
-
-def _values(grad: Tensor | None) -> Tensor:
+def _values(parameter: nn.Parameter) -> Tensor:
     """The numbers of a gradient on this process, in its own memory."""
+    grad = parameter.grad
     assert grad is not None
     if grad.is_sparse:
+        parameter.grad = grad = grad.coalesce()  # entries that come twice are one number
         return grad._values()
     return local_part(grad)
 
@@ -262,11 +233,16 @@ def _norms(grads: Sequence[Tensor]) -> Iterator[Tensor]:
     return iter(torch._foreach_norm(list(grads), 2, dtype))
 
 
-def _sum_of(batch: Any, zero: Tensor) -> Tensor:
-    """Zero, plus every number of the data: finite only if all of them are. Reads them once."""
-    leaves = (x for x in pytree.tree_leaves(batch) if isinstance(x, Tensor))
-    for x in leaves:
-        if x.is_floating_point():
-            total = x.detach().sum(dtype=torch.float32 if x.dtype in HALF else None)
-            zero = zero + total.to(zero.device)
-    return zero
+def _sum_of(batch: Any, like: Tensor) -> Tensor:
+    """The sum of all numbers of the data: finite only if all of them are. Reads them once."""
+    total: Tensor | None = None
+    for x in pytree.tree_leaves(batch) if _is_nested(batch) else batch:
+        if isinstance(x, Tensor) and x.is_floating_point():
+            part = x.detach().sum(dtype=torch.float32 if x.dtype in HALF else None)
+            total = part if total is None else total + part.to(total.device)
+    return like.new_zeros(()) if total is None else total.to(like)
+
+
+def _is_nested(batch: Any) -> bool:
+    """False for a tuple of tensors, as nearly always: walking through a tree costs a small step."""
+    return type(batch) is not tuple or not all(isinstance(x, Tensor) for x in batch)

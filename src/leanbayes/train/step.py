@@ -66,7 +66,8 @@ class Stepper:
         """One step; gives the loss and the negative log-likelihood as tensors, to read later."""
         parts = self.parts
         self.labels.check(batch, parts.model)
-        batch, ood = on_device(batch, parts.runtime.device), on_device(ood, parts.runtime.device)
+        batch = on_device(batch, parts.runtime.device)
+        ood = None if ood is None else on_device(ood, parts.runtime.device)
         self.rates.set(step)
         if self.edit is not None:
             self.edit.kl_weight = self.kl_weight(step)
