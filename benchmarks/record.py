@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 import leanbayes as lb
+from leanbayes.records import commit, processor
 
 
 def write_record(path: str, results: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -34,30 +34,3 @@ def write_record(path: str, results: dict[str, Any], settings: dict[str, Any]) -
         "results": results,
     }
     Path(path).write_text(json.dumps(record, indent=1) + "\n")
-
-
-def commit() -> str | None:
-    """The commit of the working tree, with `+` where it has changes; None outside a clone."""
-    here = Path(__file__).resolve().parent
-    try:
-        head = _git(here, "rev-parse", "HEAD")
-        return head + ("+" if _git(here, "status", "--porcelain", "-uno") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
-def processor() -> str:
-    """Name of the processor, as far as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

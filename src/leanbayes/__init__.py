@@ -29,6 +29,7 @@ from leanbayes.errors import NonFinite as NonFinite
 from leanbayes.errors import OutOfMemory as OutOfMemory
 from leanbayes.errors import PlanError as PlanError
 from leanbayes.errors import TrainingError as TrainingError
+from leanbayes.features import predict_features as predict_features
 from leanbayes.fitting import fit_posterior as fit_posterior
 from leanbayes.groups import param_groups as param_groups
 from leanbayes.layers import Host as Host
@@ -36,6 +37,7 @@ from leanbayes.layers import register_host as register_host
 from leanbayes.likelihood import Bernoulli as Bernoulli
 from leanbayes.likelihood import Categorical as Categorical
 from leanbayes.likelihood import Gaussian as Gaussian
+from leanbayes.likelihood import HeteroscedasticGaussian as HeteroscedasticGaussian
 from leanbayes.methods import MAP as MAP
 from leanbayes.methods import SWAG as SWAG
 from leanbayes.methods import BatchEnsemble as BatchEnsemble
@@ -78,4 +80,6 @@ from leanbayes.train.loop import Trainer as Trainer
 from leanbayes.train.loop import fit as fit
 from leanbayes.train.restore import restore as restore
 from leanbayes.train.runtime import Runtime as Runtime
+from leanbayes.verification import Verification as Verification
+from leanbayes.verification import verify as verify
 from leanbayes.version import __version__ as __version__

@@ -77,6 +77,11 @@ def objective(  # noqa: PLR0913
     """
     inner = unwrap(model)
     _check(inner, samples, likelihood_of, include_kl)
+    if likelihood_of == "mixture" and getattr(likelihood, "class_weights", None) is not None:
+        raise ConfigError(
+            "class weights weigh the log-likelihood of a draw, and a mixture has one of all draws: "
+            "write likelihood_of='average', or leave class_weights out"
+        )
     _warn_of_half(inner)
     scale = kl_weight / checked_num_data(num_data) if include_kl else None
     inputs, target = batch

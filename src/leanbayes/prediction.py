@@ -85,7 +85,12 @@ class Classification(Prediction):
         return self.total - self.aleatoric
 
     def log_prob(self, target: Tensor) -> Tensor:
-        """Log predictive probability of labels [B, ...]: the log of the mean, by element."""
+        """Log predictive probability of labels [B, ...]: the log of the mean, by element.
+
+        Every label must be a class; where some mean "no label", keep = y != ignore_index and
+        `p.log_prob(torch.where(keep, y, 0))[keep]`.
+        """
+        _check_classes(target, self.probs)
         return self.probs.gather(1, target.unsqueeze(1)).squeeze(1).log()
 
 
@@ -122,7 +127,8 @@ class BinaryClassification(Prediction):
         return self.total - self.aleatoric
 
     def log_prob(self, target: Tensor) -> Tensor:
-        """Log predictive probability of labels 0 or 1, by element."""
+        """Log predictive probability of labels 0 or 1, by element; of several targets each."""
+        target = _fitted(target, self.probs)
         return torch.where(target > 0.5, self.probs, 1 - self.probs).log()
 
 
@@ -167,12 +173,29 @@ class Regression(Prediction):
         return self._quantile(lower), self._quantile(upper)
 
     def log_prob(self, target: Tensor) -> Tensor:
-        """Log density of the sample mixture at targets [B, T], by element."""
+        """Log density of the sample mixture at targets [B, T], by element.
+
+        Every target has a mixture of its own, `ln sum_s w_s N(y_bt | m_sbt, v_sbt)`; the mean over
+        all elements is the log predictive density. `log_density` is that of whole rows.
+        """
+        terms = self._log_terms(target)
+        return torch.logsumexp(terms + self._spread(self.weights.log()), 0)
+
+    def log_density(self, target: Tensor) -> Tensor:
+        """Joint log density of the targets of a row, `ln sum_s w_s prod_t N(y_bt | m_sbt, v_sbt)`.
+
+        Targets are independent given the weights of the network, so a sample is one component for
+        all targets of a row: [B, T] gives [B]. It equals `log_prob` where T is 1.
+        """
+        terms = self._log_terms(target)
+        terms = terms.reshape(*terms.shape[:2], -1).sum(2)
+        return torch.logsumexp(terms + self.weights.log().unsqueeze(1), 0)
+
+    def _log_terms(self, target: Tensor) -> Tensor:
+        """Log density of every sample, [S, B, T]."""
         means, noise = self._mixture()
-        target = target.reshape(self.mean.shape)
-        terms = -0.5 * ((target - means).square() / noise + noise.log() + math.log(2 * math.pi))
-        log_weights = self._spread(self.weights.log())
-        return torch.logsumexp(terms + log_weights, 0)
+        error = _fitted(target, self.mean) - means
+        return -0.5 * (error.square() / noise + noise.log() + math.log(2 * math.pi))
 
     def _mixture(self) -> tuple[Tensor, Tensor]:
         if self.samples is None:
@@ -201,3 +224,29 @@ class Regression(Prediction):
 def entropy(probs: Tensor, dim: int) -> Tensor:
     """Entropy in nats; 0 log 0 is 0."""
     return -torch.xlogy(probs, probs).sum(dim)
+
+
+def _fitted(target: Tensor, like: Tensor) -> Tensor:
+    """Targets in the shape of the predictions; [B] and [B, 1] are the same thing."""
+    if target.numel() == like.numel() and target.shape[:1] == like.shape[:1]:
+        return target.reshape(like.shape)
+    raise ConfigError(
+        f"targets of shape {tuple(target.shape)} do not fit predictions of shape "
+        f"{tuple(like.shape)}: expected the same shape"
+    )
+
+
+def _check_classes(target: Tensor, probs: Tensor) -> None:
+    classes, shape = probs.shape[1], (probs.shape[0], *probs.shape[2:])
+    if target.is_floating_point() or tuple(target.shape) != shape:
+        raise ConfigError(
+            f"expected whole-number labels of shape {shape}, found {target.dtype} of shape "
+            f"{tuple(target.shape)}"
+        )
+    wrong = target[(target < 0) | (target >= classes)]
+    if wrong.numel():
+        raise ConfigError(
+            f"label {int(wrong[0])} is none of the {classes} classes 0 to {classes - 1}; leave out "
+            "elements without a label: keep = y != ignore_index, "
+            "p.log_prob(torch.where(keep, y, 0))[keep]"
+        )

@@ -58,3 +58,22 @@ def tiny(monkeypatch):
         )
 
     return shrink
+
+
+RUN = {
+    "model": {"name": "mlp", "options": {"inputs": 784, "hidden": [8], "outputs": 10}},
+    "data": {"name": "fashion_mini", "options": {"images": 64, "held_out": 20}},
+    "method": {"name": "mean_field", "fields": {"init_std": 0.3}},
+}
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """A run that has finished, made once: a small network on a few images. Not to be changed."""
+    from leanbayes.cli.run import run
+    from leanbayes.cli.settings_file import settings_of
+
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    fit = {"epochs": 1, "batch_size": 16, "lr": 0.05, "progress": False, "folder": str(folder)}
+    run(settings_of({**RUN, "fit": fit}))
+    return folder

@@ -1,4 +1,4 @@
-"""The command line: `leanbayes demo`, `methods`, `train`, `launch`; also `python -m leanbayes`.
+"""The command line: `leanbayes train`, `predict` and the others; also `python -m leanbayes`.
 
 The modules of commands import torch only when they run, so that `--help` answers at once. Output is
 plain text, without colours.
@@ -6,29 +6,36 @@ plain text, without colours.
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Annotated
 
 import typer
 
+from leanbayes.cli.compare import compare
 from leanbayes.cli.demo import demo
+from leanbayes.cli.evaluate import evaluate
+from leanbayes.cli.info import info
 from leanbayes.cli.launch import SETTINGS as LAUNCH
 from leanbayes.cli.launch import launch
+from leanbayes.cli.listings import data, models
 from leanbayes.cli.methods import methods
-from leanbayes.cli.train import train
+from leanbayes.cli.predict import predict
+from leanbayes.cli.train import adapt, train
 
 __all__ = ["app", "main"]
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 app = typer.Typer(
     help="Calibrated, decomposed uncertainty for any PyTorch model.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
-app.command()(methods)
-app.command()(train)
+for command in (demo, train, adapt, predict, evaluate, compare, info, methods, models, data):
+    app.command()(command)
 app.command(context_settings=dict(LAUNCH))(launch)
 
 
@@ -64,6 +71,20 @@ def main() -> None:
     try:
         app(prog_name="leanbayes")
     except LeanBayesError as error:
-        for line in str(error).splitlines():
-            typer.echo(f"leanbayes: {' '.join(line.split())}", err=True)
+        _say(str(error))
         sys.exit(exit_code(error))
+    except OSError as error:  # a full disk, a read-only folder, a file without permission
+        if error.filename is None and error.errno not in FULL:
+            raise
+        _say(f"{error.filename or 'a file'}: {error.strerror}")
+        sys.exit(5)
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"):
+            raise
+        _say(f"out of memory: {error}")
+        sys.exit(4)
+
+
+def _say(text: str) -> None:
+    for line in text.splitlines():
+        typer.echo(f"leanbayes: {' '.join(line.split())}", err=True)

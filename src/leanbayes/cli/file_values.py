@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
-from functools import cache, reduce
+from dataclasses import dataclass, field, is_dataclass, replace
+from functools import cache, partial, reduce
 from inspect import Parameter, signature
 from operator import and_, or_
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -76,8 +76,18 @@ class Reader:
     def build(self, make: Callable[..., Any], value: Any, path: str) -> Any:
         """What a class or function makes of a table."""
         given = self.arguments(make, value, path)
+        return WRONG if given is WRONG else self._made(make, given, path)
+
+    def changed(self, base: Any, value: Any, path: str) -> Any:
+        """A dataclass with the values of a table in the place of its own."""
+        given = self.arguments(type(base), value, path)
         if given is WRONG:
             return WRONG
+        if "where" in given and hasattr(base, "select"):  # or the old place would be kept
+            given.setdefault("select", lb.select.everything)
+        return self._made(partial(replace, base), given, path)
+
+    def _made(self, make: Callable[..., Any], given: Mapping[str, Any], path: str) -> Any:
         try:
             return make(**given)
         except (LeanBayesError, ArithmeticError, TypeError, ValueError) as error:
@@ -203,6 +213,8 @@ def joined(path: str, key: str) -> str:
 
 
 def _parameters(make: Callable[..., Any]) -> dict[str, Parameter]:
+    if isinstance(make, partial):  # of `replace`: what the dataclass takes
+        make = type(make.args[0])
     kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return {k: p for k, p in signature(make).parameters.items() if p.kind not in kinds}
 

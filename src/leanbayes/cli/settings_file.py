@@ -3,9 +3,12 @@
     [model]                     # lb.models.create(name, **options)
     name = "resnet18"
     options = { width = 16, num_classes = 10, stem = "cifar" }
+    weights = "resnet18.th"     # trained weights, or the folder of an earlier run
 
-    [data]
+    [data]                      # `leanbayes data` lists the readers
     name = "fashion_mini"
+    options = { images = 1000 }
+    augment = "crop+flip"
 
     [method]                    # lb.methods()[name](**fields)
     name = "mean_field"
@@ -15,33 +18,44 @@
     epochs = 12
     lr = 1e-4
 
-    [likelihood]                # categorical (the default), bernoulli or gaussian
+    [likelihood]                # left out: what the task of the data asks for
     name = "categorical"
 
-`--set fit.lr=0.1` on the command line changes a value. Whatever is wrong ends in a ConfigError with
-one line a problem, each with the path of its key.
+A line `recipe = "pbn-mnist"` above the tables brings method and training of a paper along; what the
+tables say goes before it. `--set fit.lr=0.1` on the command line changes a value. Whatever is wrong
+ends in a ConfigError with one line a problem, each with the path of its key.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from leanbayes.cli.file_values import WRONG, Reader, joined, short
 from leanbayes.errors import ConfigError
-from leanbayes.likelihood import Bernoulli, Categorical, Gaussian, Likelihood
+from leanbayes.likelihood import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Likelihood,
+)
 from leanbayes.methods.base import Method
 from leanbayes.models import MODELS
+from leanbayes.recipes import Recipe, recipe, recipes
 from leanbayes.train.config import FitConfig
+from leanbayes.train.fields import nearest
 
-SECTIONS = ("model", "data", "method", "fit", "likelihood")
+SECTIONS = ("model", "data", "method", "fit", "likelihood", "recipe")
+EXTRA = {"model": ("weights",), "data": ("augment",)}
 LIKELIHOODS: Mapping[str, Callable[..., Likelihood]] = {
     "categorical": Categorical,
     "bernoulli": Bernoulli,
     "gaussian": Gaussian,
+    "heteroscedastic_gaussian": HeteroscedasticGaussian,
 }
 
 
@@ -55,13 +69,27 @@ class Named:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What a settings file says, checked; models and data are not built yet."""
+    """What a settings file says, checked; models and data are not built yet.
+
+    Attributes:
+        model: Of `lb.models.create`.
+        data: Reader and its options.
+        method: With its fields.
+        fit: The training.
+        likelihood: Categorical where the file has none; `tables` says whether it has.
+        weights: Trained weights: a file, or the folder of a run.
+        augment: What is done to training images, such as "crop+flip".
+        tables: What was written.
+    """
 
     model: Named
     data: Named
     method: Method
     fit: FitConfig
     likelihood: Likelihood
+    weights: str | None = None
+    augment: str | None = None
+    tables: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_settings(
@@ -74,7 +102,7 @@ def read_settings(
         changes: What stands after `--set`: "fit.lr=0.1".
         data_names: Names that [data] may have; any word if empty.
     """
-    return settings_of(merged(_read(Path(path)), changes), data_names=data_names)
+    return settings_of(merged(read_tables(Path(path)), changes), data_names=data_names)
 
 
 def settings_of(tables: Mapping[str, Any], *, data_names: Collection[str] = ()) -> RunSettings:
@@ -103,13 +131,31 @@ def _sections(
     reader: Reader, tables: Mapping[str, Any], data_names: Collection[str]
 ) -> dict[str, Any]:
     reader.keys(tables, SECTIONS, "")
+    base = _recipe(reader, tables)
     return {
         "model": _named(reader, tables, "model", MODELS),
         "data": _named(reader, tables, "data", dict.fromkeys(sorted(data_names))),
-        "method": _method(reader, tables),
-        "fit": reader.build(FitConfig, tables.get("fit", {}), "fit"),
+        "method": _method(reader, tables, base),
+        "fit": _fit(reader, tables, base),
         "likelihood": _likelihood(reader, tables),
+        "weights": _word(reader, tables, "model", "weights"),
+        "augment": _word(reader, tables, "data", "augment"),
+        "tables": tables,
     }
+
+
+def _recipe(reader: Reader, tables: Mapping[str, Any]) -> Recipe | None:
+    """The recipe that the tables start from."""
+    name = tables.get("recipe")
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        reader.wrong("recipe", f"expected a word, found {short(name)}")
+    elif name not in recipes():
+        reader.wrong("recipe", f"no such name as {short(name)}; {nearest(name, sorted(recipes()))}")
+    else:
+        return recipe(name)
+    return None
 
 
 def _named(
@@ -117,9 +163,10 @@ def _named(
 ) -> Any:
     """A name with options, those of a known callable by its arguments."""
     table = reader.table(tables.get(section, {}), section)
-    reader.keys(table, ("name", "options"), section)
-    name, path = reader.named(table, known, section), joined(section, "options")
-    make, options = known.get(name), table.get("options", {})
+    reader.keys(table, ("name", "options", *EXTRA[section]), section)
+    name = reader.named(table, () if _is_foreign(section, table) else known, section)
+    path, options = joined(section, "options"), table.get("options", {})
+    make = known.get(name)
     if make is not None:
         options = reader.arguments(make, options, path)
     else:
@@ -127,10 +174,38 @@ def _named(
     return WRONG if WRONG in (name, options) else Named(name, options)
 
 
-def _method(reader: Reader, tables: Mapping[str, Any]) -> Any:
+def _is_foreign(section: str, table: Mapping[str, Any]) -> bool:
+    """True for a model by path, `package.module:attribute`, or of another library's."""
+    name = table.get("name")
+    return section == "model" and isinstance(name, str) and ":" in name
+
+
+def _word(reader: Reader, tables: Mapping[str, Any], section: str, key: str) -> Any:
+    table = tables.get(section)
+    value = table.get(key) if isinstance(table, Mapping) else None
+    if value is None or (isinstance(value, str) and value):
+        return value
+    return reader.wrong(joined(section, key), f"expected a word, found {short(value)}")
+
+
+def _method(reader: Reader, tables: Mapping[str, Any], base: Recipe | None) -> Any:
     table = reader.table(tables.get("method", {}), "method")
     reader.keys(table, ("name", "fields"), "method")
+    if base is not None and table.get("name", base.method.name) == base.method.name:
+        return reader.changed(base.method, table.get("fields", {}), "method.fields")
     return reader.method(table, "method")
+
+
+def _fit(reader: Reader, tables: Mapping[str, Any], base: Recipe | None) -> Any:
+    table = tables.get("fit", {})
+    if base is None:
+        return reader.build(FitConfig, table, "fit")
+    config = base.config
+    if isinstance(table, Mapping) and len({"steps", "epochs"} & table.keys()) == 1:
+        # One of them says how long a run is; the recipe's word on the other goes.
+        steps = "steps" in table
+        config = replace(config, epochs=None if steps else 1, steps=1 if steps else None)
+    return reader.changed(config, table, "fit")
 
 
 def _likelihood(reader: Reader, tables: Mapping[str, Any]) -> Any:
@@ -186,7 +261,8 @@ def _value(text: str) -> Any:
     return found["value"] if found.keys() == {"value"} else text
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_tables(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, as they stand there."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,123 +1,102 @@
-"""`leanbayes train`: a run from a settings file, alone or under `leanbayes launch`."""
+"""`leanbayes train` and `adapt`: a run from a settings file or flags, alone or under `launch`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+from leanbayes.cli import flags
+from leanbayes.cli.flags import Flags
+from leanbayes.cli.readers import DATA
+from leanbayes.cli.run import is_first, run
 
-    from leanbayes.cli.settings_file import RunSettings
+if TYPE_CHECKING:
     from leanbayes.train.adapt import Adapted
 
-HELD_OUT = 1000
+__all__ = ["DATA", "adapt", "run", "train"]
 
 
-def train(
-    config: Annotated[Path, typer.Option(help="Settings of the run, a TOML file.")],
-    change: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a value: fit.lr=0.1. May be repeated.")
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Where the run is kept; the same folder goes on with it.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+def train(  # noqa: PLR0913
+    config: flags.ConfigFlag = None,
+    data: flags.DataFlag = None,
+    root: flags.RootFlag = None,
+    model: flags.ModelFlag = None,
+    weights: flags.WeightsFlag = None,
+    method: flags.MethodFlag = None,
+    recipe: flags.RecipeFlag = None,
+    epochs: flags.EpochsFlag = None,
+    change: flags.SetFlag = None,
+    folder: flags.FolderFlag = None,
+    seed: flags.SeedFlag = None,
+    resume: flags.ResumeFlag = None,
+    device: flags.DeviceFlag = None,
+    precision: flags.PrecisionFlag = None,
+    dry_run: flags.DryFlag = False,
+    as_json: flags.JsonFlag = False,
+    help_method: flags.HelpMethodFlag = None,
 ) -> None:
-    """Convert a network of the zoo, train it on data by name, and save it.
+    """Convert a network, train it on data by name, and save it.
+
+    Settings come from the file, then flags, then every --set.
 
     Example: leanbayes train --config run.toml --set fit.epochs=2 --folder runs/one
     """
-    from leanbayes.cli.settings_file import read_settings
-
-    settings = read_settings(config, change or (), data_names=DATA)
-    _check_data(settings)
-    if folder is not None:
-        settings = replace(settings, fit=replace(settings.fit, folder=str(folder)))
-    _print(run(settings), as_json)
+    _start(Flags.of(locals()))
 
 
-def run(settings: RunSettings) -> Adapted:
-    """What the file says, from the first to the last step; the model is saved beside the run."""
-    import torch
+def adapt(  # noqa: PLR0913
+    config: flags.ConfigFlag = None,
+    data: flags.DataFlag = None,
+    root: flags.RootFlag = None,
+    model: flags.ModelFlag = None,
+    weights: flags.WeightsFlag = None,
+    method: flags.MethodFlag = None,
+    recipe: flags.RecipeFlag = None,
+    epochs: flags.EpochsFlag = None,
+    change: flags.SetFlag = None,
+    folder: flags.FolderFlag = None,
+    seed: flags.SeedFlag = None,
+    resume: flags.ResumeFlag = None,
+    device: flags.DeviceFlag = None,
+    precision: flags.PrecisionFlag = None,
+    dry_run: flags.DryFlag = False,
+    as_json: flags.JsonFlag = False,
+    help_method: flags.HelpMethodFlag = None,
+) -> None:
+    """Make a trained network Bayesian: `train` from given weights.
 
-    import leanbayes as lb
+    The weights are a file (.th, .pt, .pth, .safetensors) or the folder of a finished run, which
+    brings its network along.
 
-    data = DATA[settings.data.name](**settings.data.options)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.fit.seed)
-        net = _network(settings, data["data"][0])
-        likelihood = settings.likelihood
-        done = lb.adapt(net, settings.method, likelihood=likelihood, config=settings.fit, **data)
-    if settings.fit.folder is not None and _is_first():
-        lb.save(done.model, Path(settings.fit.folder) / "model")
-    return done
-
-
-def _network(settings: RunSettings, inputs: Tensor) -> nn.Module:
-    """The network, tried on two rows: whatever it says against them is a wrong setting."""
-    import torch
-
-    import leanbayes as lb
-
-    name, options = settings.model.name, settings.model.options
-    try:
-        net = lb.models.create(name, **options).eval()
-        with torch.no_grad():
-            net(inputs[:2])
-    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        shape = "x".join(map(str, inputs.shape[1:]))
-        words = f"{name} with {dict(options)} does not run on inputs of {shape}: {error}"
-        raise lb.ConfigError(f"model.options: {words}") from None
-    return net.train()
+    Example: leanbayes adapt --weights runs/one --data fashion_mini --method mean_field --epochs 1
+    """
+    _start(Flags.of(locals()), needs_weights=True)
 
 
-def _check_data(settings: RunSettings) -> None:
-    """Options of the data by the types of its function, as those of models are checked."""
-    from leanbayes.cli.file_values import Reader
-    from leanbayes.errors import ConfigError
+def _start(given: Flags, *, needs_weights: bool = False) -> None:
+    settings = given.settings()
+    if needs_weights and settings.weights is None:
+        from leanbayes.errors import ConfigError
 
-    reader = Reader()
-    reader.arguments(DATA[settings.data.name], settings.data.options, "data.options")
-    if reader.problems:
-        raise ConfigError("\n".join(reader.problems))
-
-
-def _is_first() -> bool:
-    from leanbayes.train.processes import Processes
-
-    return Processes.found().rank == 0
-
-
-def _fashion(images: int | None = None, held_out: int = HELD_OUT) -> dict[str, Any]:
-    """Embedded Fashion-MNIST; the last training images are held out for validation."""
-    from leanbayes.data import fashion_mini
-    from leanbayes.errors import ConfigError
-
-    full = fashion_mini()
-    x, y = full.x_train, full.y_train
-    if not 0 <= held_out < len(x) or (images is not None and not 1 <= images <= len(x) - held_out):
         raise ConfigError(
-            f"data.options: of {len(x)} images held_out={held_out} are for validation and "
-            f"images={images} for training: expected held_out from 0 on and at least one image, "
-            "and no more of both than there are"
+            "adapt starts from a trained network: write --weights FILE or --weights RUN; "
+            "`leanbayes train` starts from scratch"
         )
-    first = slice(0, len(x) - held_out if images is None else images)
-    data: dict[str, Any] = {"data": (x[first], y[first])}
-    return data | ({"validation": (x[-held_out:], y[-held_out:])} if held_out else {})
+    if given.dry_run:
+        from leanbayes.cli.dry_run import dry_run
 
-
-DATA: Mapping[str, Callable[..., dict[str, Any]]] = {"fashion_mini": _fashion}
+        text = dry_run(settings, as_json=given.as_json)
+        if is_first():
+            typer.echo(text)
+        return
+    _print(run(settings), given.as_json)
 
 
 def _print(done: Adapted, as_json: bool) -> None:
-    import json
-
-    if not _is_first():
+    if not is_first():
         return
     figures = {"figures": dict(done.figures), "measured": dict(done.measured)}
     if as_json:

@@ -133,6 +133,11 @@ class Laplace(PostHoc, name="laplace"):
         """Measure the curvature over the loader and write the scales."""
         settings = parsed(Measurement, self, options)
         likelihood = checked_likelihood(likelihood)
+        if getattr(likelihood, "class_weights", None) is not None:
+            raise ConfigError(
+                "Laplace measures the curvature of the likelihood itself: hand over one without "
+                "class_weights"
+            )
         curvature = self._curvature(model, settings)
         fit, seen = _measure(model, loader, likelihood, curvature)
         factor = 1.0 if settings.num_data is None else settings.num_data / seen

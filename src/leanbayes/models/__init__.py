@@ -9,6 +9,7 @@ from torch import nn
 
 from leanbayes.errors import ConfigError
 from leanbayes.models.alexnet import AlexNet
+from leanbayes.models.foreign import checked, foreign, is_foreign
 from leanbayes.models.lenet import LeNet, lenet300
 from leanbayes.models.mlp import MLP
 from leanbayes.models.mobilenet import MobileNetV2
@@ -19,6 +20,7 @@ from leanbayes.models.resnet_cifar import CifarResNet, resnet20, resnet56
 from leanbayes.models.unet import UNet
 from leanbayes.models.vgg import VGG16
 from leanbayes.models.vit import VisionTransformer, vit_tiny
+from leanbayes.models.weights import LoadedWeights, load_weights
 from leanbayes.models.wide_resnet import WideResNet
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "CifarResNet",
     "LSTMClassifier",
     "LeNet",
+    "LoadedWeights",
     "MobileNetV2",
     "PyramidNet",
     "ResNet",
@@ -38,6 +41,8 @@ __all__ = [
     "WideResNet",
     "create",
     "lenet300",
+    "load_weights",
+    "maker",
     "pyramidnet110_270",
     "resnet18",
     "resnet20",
@@ -67,35 +72,55 @@ MODELS: Final[Mapping[str, Callable[..., nn.Module]]] = {
 
 
 def create(name: str, **options: Any) -> nn.Module:
-    """Build a network by name, with fresh weights.
+    """Build a network by name; its weights are fresh.
 
     Args:
-        name: A key of MODELS.
+        name: A key of MODELS; or a class or function as "package.module:attribute"; or "timm:NAME";
+            or "transformers:NAME" (options `task`, `pretrained` and those of the model's settings).
+            The two libraries load weights with `pretrained=True`. A path runs the code it names.
         **options: The arguments of that network, by name.
 
     Raises:
-        ConfigError: No network has this name (the message lists the nearest names), or an option
-            has a value that the network does not take.
+        ConfigError: No network has this name (the message lists the nearest names), a library is
+            not installed, or an option has a value that the network does not take.
         TypeError: An option is unknown or missing; the message lists the network's options.
 
     Example:
         >>> net = create("resnet18", width=16, num_classes=10, stem="cifar")
         >>> net.fc
         Linear(in_features=128, out_features=10, bias=True)
+        >>> create("torch.nn:Linear", in_features=4, out_features=2)
+        Linear(in_features=4, out_features=2, bias=True)
     """
+    make = maker(name)
+    _check_options(name, make, options)
+    return checked(name, make(**options))
+
+
+def maker(name: str) -> Callable[..., nn.Module]:
+    """The class or function that `create` calls, for its signature.
+
+    Example:
+        >>> maker("wide_resnet").__name__
+        'WideResNet'
+    """
+    if is_foreign(name):
+        return foreign(name)
     if name not in MODELS:
         nearest = get_close_matches(name.lower(), MODELS, n=3) or sorted(MODELS)
         raise ConfigError(
             f"unknown model {name!r}; nearest: {', '.join(nearest)}. "
             f'Write leanbayes.models.create("{nearest[0]}", ...)'
         )
-    _check_options(name, options)
-    return MODELS[name](**options)
+    return MODELS[name]
 
 
-def _check_options(name: str, options: Mapping[str, Any]) -> None:
+def _check_options(name: str, make: Callable[..., nn.Module], options: Mapping[str, Any]) -> None:
     """Refuse unknown and missing options before anything is built."""
-    expected = signature(MODELS[name])
+    try:
+        expected = signature(make)
+    except ValueError:  # compiled code without a signature checks for itself
+        return
     try:
         expected.bind(**options)
     except TypeError as error:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from leanbayes.likelihood import Gaussian, Likelihood
+from leanbayes.likelihood import Likelihood, RealTargets
 from leanbayes.model import is_sharded, unwrap
 from leanbayes.predict import predict
 from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
@@ -37,7 +37,7 @@ def evaluate_in_training(
     rank, world = (0, 1) if sharded else (runtime.rank, runtime.world)
     model = module if sharded else unwrap(module)
     sums = torch.zeros(3, dtype=torch.float64)
-    keep = isinstance(likelihood, Gaussian)  # a density of the mixture needs its samples
+    keep = isinstance(likelihood, RealTargets)  # a density of the mixture needs its samples
     options: dict[str, Any] = {"samples": samples, "seed": seed, "keep_samples": keep}
     for inputs, target in _share(batches, rank, world, runtime.device):
         found = predict(model, inputs, likelihood=likelihood, **options).to("cpu")
@@ -73,8 +73,8 @@ def _sums(found: Prediction, target: Tensor, likelihood: Likelihood) -> Tensor:
             score = (found.label == target).double()
         case Regression():
             target = target.reshape(found.mean.shape)
-            log_prob, count = found.log_prob(target), torch.tensor(len(target))
-            score = (found.mean - target).square().mean(1)
+            log_prob, count = found.log_density(target), torch.tensor(len(target))
+            score = (found.mean - target).square().reshape(len(target), -1).mean(1)
         case _:
             raise TypeError(f"no validation figures for {type(found).__name__}")
     return torch.stack([-log_prob.double().sum(), score.double().sum(), count.double()])

@@ -1,0 +1,128 @@
+"""What `leanbayes predict` reads: image files and folders, npz, CSV and parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from leanbayes.cli.card import Card
+from leanbayes.errors import ConfigError, DataError
+
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+TABLES = (".csv", ".parquet")
+KEYS = ("x", "x_test", "inputs")  # of an npz, in this order
+
+
+@dataclass
+class Inputs:
+    """Pieces of inputs as the network takes them, each with the names of its rows.
+
+    Attributes:
+        card: Of the run: shape, type and scale.
+        paths: What was given.
+        rows: Rows of a piece of files.
+        skipped: Files that could not be read, with the reason; filled while reading.
+    """
+
+    card: Card
+    paths: Sequence[Path]
+    rows: int = 256
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[tuple[list[str], Tensor]]:
+        for path in self.paths:
+            if path.suffix in (".npz", *TABLES) and path.is_file():
+                values = self._array(path) if path.suffix == ".npz" else self._table(path)
+                yield from self._cut(path, self._checked(path, values))
+        files = [file for path in self.paths for file in _images(path)]
+        for start in range(0, len(files), self.rows):
+            names, pixels = self._decoded(files[start : start + self.rows])
+            if names:
+                yield names, self.card.prepared(pixels)
+
+    def _cut(self, path: Path, values: Tensor) -> Iterator[tuple[list[str], Tensor]]:
+        for start in range(0, len(values), self.rows):
+            piece = self.card.prepared(values[start : start + self.rows])
+            yield [f"{path}:{start + at}" for at in range(len(piece))], piece
+
+    def _decoded(self, files: Sequence[Path]) -> tuple[list[str], Tensor]:
+        from leanbayes.data.decode import decode_images
+
+        shape = self.card.shape
+        if len(shape) != 3 or shape[0] not in (1, 3):
+            size = "x".join(map(str, shape))
+            raise DataError(f"{files[0]} is an image, but the run's inputs are {size}: give .npz")
+        pixels, good, bad = decode_images(files, size=shape[1:], channels=shape[0])
+        self.skipped += [(str(p), why.removeprefix(f"{p} ")) for p, why in bad]
+        return [str(path) for path in good], pixels
+
+    def _array(self, path: Path) -> Tensor:
+        from leanbayes.data.files import load_arrays
+        from leanbayes.data.images import images
+
+        arrays = load_arrays(path)
+        key = next((k for k in KEYS if k in arrays), next(iter(arrays), None))
+        if key is None or (len(arrays) > 1 and key not in KEYS):
+            raise DataError(f"{path} holds {sorted(arrays)}; expected inputs under 'x'")
+        values = arrays[key]
+        if len(self.card.shape) == 3 and values.shape[1:] != self.card.shape:
+            return images(values, path)
+        if values.dtype.kind not in "uif":
+            raise DataError(f"{path}: {key!r} holds {values.dtype}; expected numbers")
+        return torch.from_numpy(values if values.dtype.kind != "u" else values.astype("uint8"))
+
+    def _table(self, path: Path) -> Tensor:
+        from leanbayes.data.tables import Column, encoded, read_cells
+
+        cells = read_cells(path)
+        stored = self.card.data.get("columns")
+        columns = [Column(name) for name in cells]
+        if isinstance(stored, list):
+            columns = [Column(c["name"], tuple(c["categories"])) for c in stored]
+        missing = [column.name for column in columns if column.name not in cells]
+        if missing:
+            raise DataError(f"{path} lacks the columns {missing}; it has {list(cells)}")
+        try:
+            return torch.from_numpy(encoded(columns, cells)).float()
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
+
+    def _checked(self, path: Path, values: Tensor) -> Tensor:
+        """Rows of the run's shape, all of them finite."""
+        if tuple(values.shape[1:]) != self.card.shape:
+            found, wanted = ("x".join(map(str, s)) for s in (values.shape[1:], self.card.shape))
+            raise DataError(f"{path} holds rows of {found}; the run's inputs are {wanted}")
+        if values.is_floating_point():
+            wrong = (~values.isfinite()).flatten(1).any(1).nonzero().flatten()
+            if len(wrong):
+                raise DataError(
+                    f"{path}: {len(wrong)} of {len(values)} rows hold numbers that are infinite or "
+                    f"missing, the first is row {int(wrong[0])} (counted from 0)"
+                )
+        return values
+
+
+def check_paths(paths: Sequence[Path]) -> None:
+    """Say at once which inputs are not there or of no known kind."""
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"no file or folder at {path}")
+        known = path.is_dir() or path.suffix.lower() in (*IMAGES, ".npz", *TABLES)
+        if not known:
+            raise ConfigError(
+                f"{path} is of no kind that is read: expected images, a folder of images, .npz, "
+                ".csv or .parquet"
+            )
+        if path.is_dir() and not _images(path):
+            raise DataError(f"{path} holds no images ({', '.join(IMAGES)})")
+
+
+def _images(path: Path) -> list[Path]:
+    """Image files at a path, of a folder those below it, in the order of their names."""
+    if path.is_dir():
+        return sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGES and p.is_file())
+    return [path] if path.suffix.lower() in IMAGES else []

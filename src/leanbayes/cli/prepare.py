@@ -1,0 +1,162 @@
+"""From settings to what a run needs: data, network with its weights, likelihood, card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import leanbayes as lb
+from leanbayes.cli.card import CARD, Card, first_inputs, load_run
+from leanbayes.cli.readers import read_data
+from leanbayes.cli.settings_file import Named, RunSettings
+from leanbayes.data.dataset import Data
+from leanbayes.errors import ConfigError
+from leanbayes.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, tensor_of
+from leanbayes.models import MODELS
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that `lb.adapt` takes, and the card of the run."""
+
+    settings: RunSettings
+    data: Data
+    net: nn.Module
+    likelihood: Likelihood
+    card: Card
+
+    def arguments(self) -> dict[str, Any]:
+        """The data as arguments of `lb.adapt`."""
+        found = {"data": self.data.train, "validation": self.data.validation}
+        if self.settings.fit.regularizer is not None:
+            found["ood"] = _ood(self.data)
+        if self.settings.augment is not None:
+            found["augment"] = _augment(self.settings.augment, self.data)
+        return found
+
+
+def prepare(settings: RunSettings) -> Prepared:
+    """Read the data, build the network, load its weights; the generator decides on fresh ones."""
+    data = read_data(settings.data.name, settings.data.options)
+    inputs = first_inputs(data.train, 2)
+    if len(inputs) == 0:
+        raise lb.DataError(f"{data.name} has no training examples")
+    model = _fitted(settings.model, data)
+    net, output = _network(model, settings.weights, inputs)
+    card = Card.of(model.name, model.options, data, settings.data.options)
+    return Prepared(settings, data, net, _likelihood(settings, data, output), card)
+
+
+def _fitted(model: Named, data: Data) -> Named:
+    """A network of the zoo gets as many outputs as the data ask for, unless it is told."""
+    make = MODELS.get(model.name)
+    if make is None or "num_classes" in model.options or not _outputs(data):
+        return model
+    if "num_classes" not in signature(make).parameters:
+        return model
+    return Named(model.name, {**model.options, "num_classes": _outputs(data)})
+
+
+def _outputs(data: Data) -> int:
+    """Outputs that the task needs; 0 where nobody knows."""
+    if data.task == "regression":
+        return 0 if data.target_scale is None else len(data.target_scale.mean)
+    return 1 if data.task == "binary" else len(data.classes)
+
+
+def _network(model: Named, weights: str | None, inputs: Tensor) -> tuple[nn.Module, Tensor]:
+    """The network and its output of two rows: whatever it says against them is a wrong setting."""
+    try:
+        net = lb.models.create(model.name, **model.options)
+        if weights is not None:
+            net = with_weights(net, Path(weights), model.name)
+        with torch.no_grad():
+            output = tensor_of(net.eval()(inputs))
+    except lb.CheckpointError:
+        raise
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        shape = "x".join(map(str, inputs.shape[1:]))
+        words = f"{model.name} with {dict(model.options)} does not run on inputs of {shape}: "
+        raise ConfigError(f"model.options: {words}{error}") from None
+    return net.train(), output
+
+
+def with_weights(net: nn.Module, path: Path, name: str) -> nn.Module:
+    """The network of this name with the weights of a file, or the mean ones of an earlier run."""
+    if not path.is_dir():
+        lb.models.load_weights(net, path)
+        return net
+    if not (path / CARD).is_file():
+        raise lb.CheckpointError(
+            f"{path} is a folder without {CARD}: expected a file of weights, or a finished run"
+        )
+    card, model = load_run(path, name)
+    mean = lb.collapse(model)
+    try:
+        net.load_state_dict(mean.state_dict())
+    except RuntimeError:
+        words = f"a {card.name} with {dict(card.model['options'])}"
+        raise lb.CheckpointError(f"{path} holds {words}, which does not fit the network") from None
+    return net
+
+
+def _likelihood(settings: RunSettings, data: Data, output: Tensor) -> Likelihood:
+    """The one of the settings, or what the task asks for; of targets in their own scale."""
+    table: Mapping[str, Any] = settings.tables.get("likelihood", {})
+    if table:
+        found, given = settings.likelihood, table.get("options", {})
+    else:
+        found, given = _LIKELIHOODS[data.task](data, output), {}
+    if data.target_scale is None or "target_mean" not in found.settings() or "target_mean" in given:
+        return found
+    mean, std = data.target_scale.mean, data.target_scale.std
+    scale = {"target_mean": _single(mean), "target_std": _single(std)}
+    return type(found)(**{**found.settings(), **scale})
+
+
+def _single(values: tuple[float, ...]) -> float | tuple[float, ...]:
+    return values[0] if len(values) == 1 else values
+
+
+def _binary(_data: Data, output: Tensor) -> Likelihood:
+    """Two outputs are two classes, one is the logit of the second."""
+    return Categorical() if output.dim() == 2 and output.shape[1] == 2 else Bernoulli()
+
+
+def _gaussian(data: Data, _output: Tensor) -> Likelihood:
+    """Noise that is learnt, from the spread of the targets on."""
+    spread = (1.0,) if data.target_scale is None else data.target_scale.std
+    return Gaussian(precision=len(spread) / sum(s * s for s in spread), learn=True)
+
+
+_LIKELIHOODS: Mapping[str, Callable[[Data, Tensor], Likelihood]] = {
+    "classification": lambda _data, _output: Categorical(),
+    "segmentation": lambda data, _output: Categorical(ignore_index=data.ignore_index),
+    "binary": _binary,
+    "regression": _gaussian,
+}
+
+
+def _ood(data: Data) -> tuple[Tensor, Tensor]:
+    """Noisy training images for the regulariser."""
+    pair = data.train
+    if not (isinstance(pair, tuple) and pair[0].is_floating_point() and pair[0].dim() == 4):
+        raise ConfigError("fit.regularizer: needs images in memory; for others write lb.fit(ood=)")
+    scale = data.normalize
+    mean, std = (None, None) if scale is None else (scale.mean, scale.std)
+    return lb.ood_inputs(pair[0], mean=mean, std=std), pair[1]
+
+
+def _augment(words: str, data: Data) -> Callable[[Any], Any]:
+    from leanbayes.data.augment import augment_named
+
+    try:
+        return augment_named(words, normalize=data.normalize)
+    except ConfigError as error:
+        raise ConfigError(f"data.augment: {error}") from None

@@ -1,0 +1,81 @@
+"""What every likelihood offers, and how outputs and targets meet."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.errors import ConfigError
+from leanbayes.prediction import Prediction
+
+Statistics = dict[str, Tensor]
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Likelihood(nn.Module, ABC):
+    """p(y | output). A datum is a row, or an element where targets are dense."""
+
+    @abstractmethod
+    def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
+        """Log probability of every datum; elements without a label give 0."""
+
+    def count(self, log_prob: Tensor, target: Tensor) -> Tensor | int:  # noqa: ARG002
+        """Number of data with a label, which divides the sum of their log probabilities."""
+        return log_prob.numel()
+
+    @abstractmethod
+    def statistics(self, output: Tensor) -> Statistics:
+        """What is averaged over samples, from outputs [S, B, ...], in float64."""
+
+    @abstractmethod
+    def samples(self, output: Tensor) -> Tensor:
+        """What is kept of each sample when samples are asked for, [S, B, ...]."""
+
+    @abstractmethod
+    def prediction(self, means: Statistics, samples: Tensor | None, weights: Tensor) -> Prediction:
+        """A Prediction from the averaged statistics."""
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain data."""
+        return {}
+
+
+def tensor_of(output: Any) -> Tensor:
+    """The tensor in a network's output: itself, or the `logits` of a richer object."""
+    if isinstance(output, Tensor):
+        return output
+    logits = (
+        output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    )
+    if isinstance(logits, Tensor):
+        return logits
+    raise ConfigError(
+        f"the network returned {type(output).__name__}; expected a tensor, or an object with "
+        "`logits`. Wrap the network so that forward returns the tensor of the likelihood"
+    )
+
+
+def widened(output: Tensor) -> Tensor:
+    """Outputs in the type in which they are averaged: float64 wherever the device has it."""
+    return output.to(torch.float32 if output.device.type == "mps" else torch.float64)
+
+
+def single(output: Tensor) -> Tensor:
+    """Outputs in float32 at least: logarithms and sums of half precision lose digits."""
+    return output.float() if output.dtype in HALF else output
+
+
+def matched(target: Tensor, output: Tensor) -> Tensor:
+    """Targets in the shape of the outputs; [B] and [B, 1] are the same thing."""
+    if target.shape == output.shape:
+        return target
+    if target.numel() == output.numel() and target.shape[0] == output.shape[0]:
+        return target.reshape(output.shape)
+    raise ConfigError(
+        f"targets of shape {tuple(target.shape)} do not fit outputs of shape "
+        f"{tuple(output.shape)}: expected the same shape"
+    )

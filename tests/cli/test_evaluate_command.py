@@ -1,0 +1,124 @@
+"""`leanbayes evaluate`, `info`, `models`, `data`: figures and facts of what is there."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+import leanbayes as lb
+from leanbayes.cli.figures import mean_iou
+from leanbayes.cli.readers import DATA
+from leanbayes.cli.words import explained, options
+
+
+def test_figures_are_those_of_the_metrics(leanbayes, finished):
+    result = leanbayes("evaluate", finished, "--ood", "digits", "--samples", 5, "--json")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    data = lb.data.fashion_mini()
+    net = lb.models.create("mlp", inputs=784, hidden=[8], outputs=10)
+    model = lb.load(net, finished / "model")
+    p = lb.predict(model, data.x_test, samples=5, seed=0)
+    foreign = lb.predict(model, lb.data.digits_28()[-597:], samples=5, seed=0)
+    for name in ("accuracy", "nll", "ece", "brier"):
+        figure = getattr(lb.metrics, name)(p.probs, data.y_test)
+        assert found[name] == pytest.approx(float(figure), rel=1e-4)
+    for name in ("total", "epistemic"):
+        area = lb.metrics.auroc(getattr(p, name), getattr(foreign, name))
+        assert found[f"auroc_{name}"] == pytest.approx(float(area), abs=1e-3)
+    assert (found["data"], found["part"], found["count"]) == ("fashion_mini", "test", 2000)
+
+
+def test_the_data_of_the_run_are_read_with_its_own_options(leanbayes, finished):
+    found = json.loads(leanbayes("evaluate", finished, "--part", "validation", "--json").out)
+    report = json.loads((finished / "report.json").read_text())["figures"]
+    assert found["count"] == 20
+    assert found["nll"] == pytest.approx(report["nll"], rel=1e-4)
+    changed = ["--part", "validation", "--set", "held_out=30", "--json"]
+    assert json.loads(leanbayes("evaluate", finished, *changed).out)["count"] == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--data", "fashon_mini"], 2, "did you mean 'fashion_mini'"),
+        (["--ood", "digitz"], 2, "did you mean 'digits'"),
+        (["--part", "tset"], 2, "did you mean 'test'"),
+        (["--set", "imagez=3"], 2, "imagez: unknown; did you mean 'images'"),
+        (["--data", "npz", "--root", "nowhere.npz"], 5, "nowhere.npz"),
+    ],
+)
+def test_wrong_names_and_paths_are_said(leanbayes, finished, arguments, code, words):
+    result = leanbayes("evaluate", finished, *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert words in result.err
+
+
+def test_labels_outside_the_classes_exit_with_5(leanbayes, finished, tmp_path):
+    import numpy as np
+
+    x, y = torch.rand(20, 28, 28).numpy(), torch.arange(20).numpy()
+    np.savez(tmp_path / "many.npz", x=x, y=y)
+    options = ["--data", "npz", "--root", tmp_path / "many.npz", "--part", "train"]
+    result = leanbayes("evaluate", finished, *options)
+    assert (result.code, "label 1" in result.err) == (5, True)
+
+
+def test_mean_iou_is_the_mean_over_classes_that_occur():
+    labels, target = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 1, 1, 1])
+    assert mean_iou(labels, target, 5) == pytest.approx((1 / 2 + 2 / 4 + 0) / 3)
+
+
+def test_info_tells_what_a_run_is_and_checks_the_hashes(leanbayes, finished, tmp_path):
+    found = json.loads(leanbayes("info", finished, "--json").out)
+    assert found["model"]["name"] == "mlp"
+    assert (found["method"]["name"], found["likelihood"]["name"]) == ("mean_field", "Categorical")
+    assert found["numbers"] == {"network": 6370, "posterior": 6370}
+    assert found["hashes"] == "valid"
+    assert "mean_field" in leanbayes("info", finished / "model").out
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    file = copy / "model" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x07")
+    result = leanbayes("info", copy)
+    assert (result.code, "damaged" in result.err) == (5, True)
+    shutil.rmtree(copy / "model")
+    (copy / "card.json").unlink()
+    assert "has not finished" in leanbayes("info", copy).err
+    assert leanbayes("info", "nowhere").code == 5
+
+
+@pytest.mark.parametrize(("command", "known"), [("models", lb.models.MODELS), ("data", DATA)])
+def test_a_listing_names_everything_and_a_name_gives_its_options(leanbayes, command, known):
+    found = json.loads(leanbayes(command, "--json").out)
+    assert [entry["name"] for entry in found] == sorted(known)
+    assert all(entry["about"] for entry in found)
+    text = leanbayes(command).out
+    for name, make in known.items():
+        assert f"\n{name} " in f"\n{text}"
+        one = leanbayes(command, name).out
+        for option in options(make):
+            assert f"  {option['name']}: {option['type']}" in " ".join(f" {one}".split(" "))
+
+
+@pytest.mark.parametrize(("command", "wrong"), [("models", "resnet19"), ("data", "fashon")])
+def test_an_unknown_name_gets_the_nearest(leanbayes, command, wrong):
+    result = leanbayes(command, wrong)
+    assert (result.code, "did you mean" in result.err) == (2, True)
+
+
+def test_help_on_a_method_says_what_its_docstring_says(leanbayes):
+    text = " ".join(leanbayes("train", "--help-method", "mean_field").out.split())
+    for name, words in explained(lb.MeanField).items():
+        assert f" {name}: " in text
+        assert " ".join(words.split()) in text
+    assert "'shared'" in text
+    assert leanbayes("methods", "mean_field").out.endswith(
+        leanbayes("adapt", "--help-method", "mean_field").out
+    )
+    fields = json.loads(leanbayes("methods", "mean_field", "--json").out)["fields"]
+    assert {"name": "prior_std", "type": "float | None", "default": "none"}.items() <= next(
+        f for f in fields if f["name"] == "prior_std"
+    ).items()
+    assert leanbayes("train", "--help-method", "mean_feld").code == 2
