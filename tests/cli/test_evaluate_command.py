@@ -65,6 +65,16 @@ def test_labels_outside_the_classes_exit_with_5(leanbayes, finished, tmp_path):
     assert (result.code, "label 1" in result.err) == (5, True)
 
 
+def test_data_whose_name_is_not_their_readers_are_found_again(leanbayes, tmp_path):
+    pytest.importorskip("sklearn")
+    flags = ["--data", "sklearn_table", "--set", "data.options.name=iris", "--method", "map"]
+    net = ["--model", "mlp", "--set", "model.options={inputs=4, hidden=[4], outputs=3}"]
+    result = leanbayes("train", *flags, *net, "--epochs", 1, "--folder", tmp_path / "one")
+    assert result.code == 0, result.err
+    found = json.loads(leanbayes("evaluate", tmp_path / "one", "--json").out)
+    assert (found["data"], found["count"]) == ("sklearn_table", 15)
+
+
 def test_mean_iou_is_the_mean_over_classes_that_occur():
     labels, target = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 1, 1, 1])
     assert mean_iou(labels, target, 5) == pytest.approx((1 / 2 + 2 / 4 + 0) / 3)

@@ -3,7 +3,7 @@
     {"format": 1, "leanbayes": "0.1.0",
      "model": {"name": "resnet20", "options": {"num_classes": 10}},
      "data": {"name": "cifar10", "task": "classification", "classes": [...], "normalize": {...},
-              "options": {...}},
+              "reader": "cifar10", "options": {...}},
      "inputs": {"shape": [3, 32, 32], "type": "float32"}}
 
 Where files lie on a machine is not in it.
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import leanbayes as lb
+from leanbayes.cli.settings_file import Named
 from leanbayes.data.dataset import Data, Normalize, as_float
 from leanbayes.errors import CheckpointError, ConfigError
 from leanbayes.model import BayesianModel
@@ -37,7 +38,7 @@ class Card:
 
     Attributes:
         model: Name and options for `lb.models.create`.
-        data: `Data.card()`, and the options of the reader under `options`.
+        data: `Data.card()`, with `reader` and its `options`.
         inputs: Shape of an example without its row, and its type.
         version: Of leanbayes.
     """
@@ -48,13 +49,13 @@ class Card:
     version: str = lb.__version__
 
     @staticmethod
-    def of(name: str, options: Mapping[str, Any], data: Data, read: Mapping[str, Any]) -> Card:
-        """The card of a network by name, and of data read with these options."""
+    def of(model: Named, data: Data, reader: Named) -> Card:
+        """The card of a network by name, and of data with the reader they come from."""
         inputs = first_inputs(data.train, 1)
-        kept = {key: value for key, value in read.items() if key not in PLACES}
+        kept = {key: value for key, value in reader.options.items() if key not in PLACES}
         return Card(
-            {"name": name, "options": listed(options)},
-            {**data.card(), "options": listed(kept)},
+            {"name": model.name, "options": listed(model.options)},
+            {**data.card(), "reader": reader.name, "options": listed(kept)},
             {"shape": list(inputs.shape[1:]), "type": str(inputs.dtype).removeprefix("torch.")},
         )
 

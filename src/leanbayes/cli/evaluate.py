@@ -56,7 +56,7 @@ def evaluate(  # noqa: PLR0913
     from leanbayes.cli.readers import part_of, read_data
 
     card, net = load_run(run, model)
-    name = str(card.data.get("name")) if data is None else data
+    name = str(card.data.get("reader")) if data is None else data
     found = read_data(name, _options(card, name, root, change or []), "--set")
     judge = Judge(card, net.to(device_of(device)), batch, {"samples": samples, "seed": seed})
     prediction, target = judge.predicted(part_of(found, part), found.normalize)
@@ -73,7 +73,7 @@ def _options(card: Card, name: str, root: str | None, changes: list[str]) -> dic
     """Those that the run read its data with, unless the data are others; then the changes."""
     from leanbayes.cli.settings_file import merged
 
-    kept = card.data.get("options", {}) if card.data.get("name") == name else {}
+    kept = card.data.get("options", {}) if card.data.get("reader") == name else {}
     found = merged({"options": dict(kept)}, [f"options.{change}" for change in changes])
     options: dict[str, Any] = found["options"]
     return options | ({} if root is None else {"root": root})

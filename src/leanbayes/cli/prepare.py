@@ -49,7 +49,7 @@ def prepare(settings: RunSettings) -> Prepared:
         raise lb.DataError(f"{data.name} has no training examples")
     model = _fitted(settings.model, data)
     net, output = _network(model, settings.weights, inputs)
-    card = Card.of(model.name, model.options, data, settings.data.options)
+    card = Card.of(model, data, settings.data)
     return Prepared(settings, data, net, _likelihood(settings, data, output), card)
 
 

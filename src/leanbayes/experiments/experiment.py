@@ -1,0 +1,41 @@
+"""What an experiment is: typed settings, and rows of figures that say how they came about."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(ABC):
+    """An experiment of a paper, run by `leanbayes experiment NAME --set key=value`.
+
+    Attributes:
+        root: Folder of the data, where they are needed.
+        seed: Of weights, order and draws.
+        device: Where it runs.
+        smoke: A few steps on few data, to see that it runs.
+    """
+
+    name: ClassVar[str] = ""
+
+    root: str = ""
+    seed: int = 0
+    device: str = "cpu"
+    smoke: bool = False
+
+    @abstractmethod
+    def parts(self) -> Iterator[tuple[str, Callable[[], Row]]]:
+        """What it consists of: a label and the work that gives a row of figures, each."""
+
+    def rows(self) -> Iterator[Row]:
+        """The rows one after another, each with its label and seconds."""
+        for label, work in self.parts():
+            start = time.perf_counter()
+            found = work()
+            yield {"label": label, **found, "seconds": round(time.perf_counter() - start, 2)}
