@@ -55,7 +55,7 @@ RANKS = {
     "diversity": 9,
     "features": 9,
     "train": 10,
-    "experiments": 11,
+    "experiments": 12,
     "recipes": 11,
     "records": 11,
     "": 12,  # the package's own __init__: public names

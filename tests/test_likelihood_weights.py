@@ -99,8 +99,8 @@ def test_mixtures_and_laplace_refuse_class_weights():
     x, y = torch.randn(6, 4), torch.arange(6) % 3
     weighted = lb.Categorical(class_weights=[1.0, 2.0, 3.0])
     model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField())
+    options = {"num_data": 6, "samples": 2, "likelihood_of": "mixture"}
     with pytest.raises(lb.ConfigError, match="likelihood_of='average'"):
-        options = {"num_data": 6, "samples": 2, "likelihood_of": "mixture"}
         lb.objective(model, (x, y), weighted, **options)
     model = lb.bayesianize(torch.nn.Linear(4, 3), lb.Laplace())
     with pytest.raises(lb.ConfigError, match="class_weights"):

@@ -15,6 +15,7 @@ import typer
 from leanbayes.cli.compare import compare
 from leanbayes.cli.demo import demo
 from leanbayes.cli.evaluate import evaluate
+from leanbayes.cli.experiment import experiment
 from leanbayes.cli.info import info
 from leanbayes.cli.launch import SETTINGS as LAUNCH
 from leanbayes.cli.launch import launch
@@ -34,7 +35,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (demo, train, adapt, predict, evaluate, compare, info, methods, models, data):
+COMMANDS = (demo, train, adapt, predict, evaluate, compare, experiment)
+for command in (*COMMANDS, info, methods, models, data):
     app.command()(command)
 app.command(context_settings=dict(LAUNCH))(launch)
 

@@ -1,4 +1,4 @@
-"""Data by name: the readers of `leanbayes.data` and those of the embedded sets.
+"""Data by name: the readers of `leanbayes.data`.
 
 A reader is a function with typed keyword arguments that gives a `leanbayes.data.dataset.Data`; its
 docstring is the help text.
@@ -17,10 +17,9 @@ class Readers(Mapping[str, Callable[..., "Data"]]):
     """Readers by name; they import torch, so they are looked up when one is asked for."""
 
     def _found(self) -> Mapping[str, Callable[..., Data]]:
-        from leanbayes import data
-        from leanbayes.cli.sets import OWN
+        from leanbayes.data import READERS
 
-        return {**OWN, **getattr(data, "READERS", {})}
+        return READERS
 
     def __getitem__(self, name: str) -> Callable[..., Data]:
         return self._found()[name]

@@ -13,6 +13,8 @@ from leanbayes.data.cifar import cifar10, cifar100
 from leanbayes.data.corrupted import cifar10_c, cifar100_c, imagenet_c
 from leanbayes.data.dataset import Data, Normalize, Task
 from leanbayes.data.decode import decode_images
+from leanbayes.data.embedded_readers import digits
+from leanbayes.data.embedded_readers import fashion_mini as fashion_mini_data
 from leanbayes.data.embedded_sets import ImageSplits, digits_28, fashion_mini
 from leanbayes.data.folders import image_folder, imagenet
 from leanbayes.data.idx import fashion_mnist, mnist
@@ -53,6 +55,8 @@ READERS: Final[Mapping[str, Callable[..., Data]]] = {
         cifar100,
         cifar100_c,
         cityscapes,
+        digits,
+        fashion_mini_data,
         fashion_mnist,
         image_folder,
         imagenet,

@@ -79,6 +79,11 @@ def digits_28() -> Tensor:
     return interpolate(small, size=(28, 28), mode="bilinear", align_corners=False)
 
 
+def digits_labels() -> Tensor:
+    """Read which digit each image of `digits_28` shows, int64 [1797]."""
+    return _read("digits.npz")["y"].long()
+
+
 def _images(grey: Tensor) -> Tensor:
     """Turn uint8 [N, H, W] into float32 [N, 1, H, W] in [0, 1]."""
     return grey.unsqueeze(1).float().div(255)

@@ -48,9 +48,7 @@ METHODS: Final[Mapping[str, Callable[[], Method]]] = {
     "ecmp": lambda: recipe("ecmp-regression").method,
     "emp": lambda: recipe("emp-regression").method,
     # Before the norm of the hidden layer, as in the paper; masks of the inputs are left out.
-    "dropout": lambda: MCDropout(
-        rate=0.005, where=select.by_name("hidden.*"), position="after"
-    ),
+    "dropout": lambda: MCDropout(rate=0.005, where=select.by_name("hidden.*"), position="after"),
     "ensemble": lambda: DeepEnsemble(members=5),
     "map": MAP,
     "mean_field": MeanField,

@@ -1,12 +1,10 @@
-"""Data that ship with the package, as the command line reads them: no files are needed."""
+"""Readers of the data that ship with the package: no files are needed."""
 
 from __future__ import annotations
 
-from leanbayes.data import digits_28
-from leanbayes.data import fashion_mini as fashion_images
-from leanbayes.data.arrays import npz
 from leanbayes.data.dataset import Data
-from leanbayes.data.embedded_sets import _read
+from leanbayes.data.embedded_sets import digits_28, digits_labels
+from leanbayes.data.embedded_sets import fashion_mini as fashion_images
 from leanbayes.errors import ConfigError
 
 HELD_OUT = 1000
@@ -44,7 +42,7 @@ def digits(*, held_out: int = 597) -> Data:
     Args:
         held_out: Test images.
     """
-    x, y = digits_28(), _read("digits.npz")["y"].long()
+    x, y = digits_28(), digits_labels()
     if not 1 <= held_out < len(x):
         raise ConfigError(f"held_out is a number from 1 to {len(x) - 1}, found {held_out}")
     return Data(
@@ -54,6 +52,3 @@ def digits(*, held_out: int = 597) -> Data:
         test=(x[-held_out:], y[-held_out:]),
         classes=tuple("0123456789"),
     )
-
-
-OWN = {"fashion_mini": fashion_mini, "digits": digits, "npz": npz}

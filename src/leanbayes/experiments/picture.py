@@ -1,0 +1,45 @@
+"""Pictures of experiments; needs matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from leanbayes.errors import ConfigError
+
+COLUMNS = 3
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """A panel a row that holds a curve: mean, three epistemic std in grey, the training points."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    curves = [row for row in rows if "epistemic_std" in row]
+    if not curves:
+        raise ConfigError("picture: this experiment has no curves to draw")
+    lines = -(-len(curves) // COLUMNS)
+    figure = Figure(figsize=(4 * COLUMNS, 2.6 * lines), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(lines, COLUMNS, squeeze=False, sharex=True, sharey=True).flatten()
+    for axis, row in zip(axes, curves, strict=False):
+        _panel(axis, row)
+    for axis in axes[len(curves) :]:
+        axis.set_visible(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
+
+
+def _panel(axis: Any, row: dict[str, Any]) -> None:
+    x, mean, std = row["x"], row["mean"], row["epistemic_std"]
+    low = [m - 3 * s for m, s in zip(mean, std, strict=True)]
+    high = [m + 3 * s for m, s in zip(mean, std, strict=True)]
+    axis.fill_between(x, low, high, color="0.8")
+    axis.plot(x, mean, color="#b2182b", linewidth=1)
+    axis.plot(x, [v**3 for v in x], color="#2166ac", linewidth=1, linestyle="--")
+    axis.plot(*zip(*row["points"], strict=True), ".", color="black", markersize=3)
+    axis.set_ylim(-250, 250)
+    growth = row["growth"]
+    tail = "" if growth is None else f" (x {growth:.1f} outside)"
+    axis.set_title(row["label"] + tail, fontsize=8)
