@@ -168,3 +168,27 @@ def test_regression_gives_mean_std_and_an_interval_in_raw_units(leanbayes, tmp_p
     scored = json.loads(leanbayes("evaluate", "run", "--root", "line.npz", "--json").out)
     assert scored["rmse"] < 10
     assert scored["count"] == 16
+
+
+def test_files_are_resized_and_cut_as_those_of_the_training_were(leanbayes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    for at in range(8):
+        place = tmp_path / "own" / ("test" if at > 5 else "train") / "ab"[at % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = generator.integers(0, 256, (24, 30, 3), dtype="uint8")
+        Image.fromarray(pixels).save(place / f"{at}.png")
+    options = {"root": "own", "size": 8, "resize": 16}
+    tables = {
+        "model": {"name": "mlp", "options": {"inputs": 192, "hidden": [4], "outputs": 2}},
+        "data": {"name": "image_folder", "options": options},
+        "method": {"name": "mean_field"},
+        "fit": {"steps": 2, "batch_size": 4, "folder": "run", "progress": False},
+    }
+    run(settings_of(tables))
+    result = leanbayes("predict", "run", "own/test/a/6.png", "--json")
+    net = lb.models.create("mlp", inputs=192, hidden=[4], outputs=2)
+    x, _ = lb.data.read("image_folder", **options).test[0]
+    p = lb.predict(lb.load(net, tmp_path / "run" / "model"), x[None], seed=0)
+    (row,) = json.loads(result.out)["rows"]
+    assert row["confidence"] == pytest.approx(p.confidence.item(), rel=1e-5)

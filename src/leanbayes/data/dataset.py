@@ -88,6 +88,8 @@ class Data:
         normalize: How inputs were scaled, for files that come later; None where they were not.
         target_scale: Mean and standard deviation of the training targets by column (regression);
             targets stay in raw units.
+        resize: Shorter side of an image file before the input is cut out of its middle; None: as
+            small as covers it.
         ignore_index: The label that means "no label".
         extra: Further parts by name: corrupted or foreign test sets, pairs to verify.
     """
@@ -100,6 +102,7 @@ class Data:
     classes: tuple[str, ...] = ()
     normalize: Normalize | None = None
     target_scale: Normalize | None = None
+    resize: int | None = None
     ignore_index: int = -100
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -115,5 +118,6 @@ class Data:
             "classes": list(self.classes),
             "normalize": None if self.normalize is None else asdict(self.normalize),
             "target_scale": None if self.target_scale is None else asdict(self.target_scale),
+            "resize": self.resize,
             "ignore_index": self.ignore_index,
         }

@@ -192,4 +192,5 @@ def folder_data(
         test=ready(test),
         classes=classes,
         normalize=train.scale,
+        resize=None if train.frame is None else train.frame.resize,
     )
