@@ -1,7 +1,12 @@
 """Numbers with intervals, and pairs of images to verify.
 
-Run:       python examples/04_tasks.py     (TIME)
-Expected:  TEXT
+Run:       python examples/04_tasks.py     (about 15 seconds; 9 with --smoke)
+Expected:  diabetes: rmse 53.4 of std 77.5
+           log density -5.355, 90 % intervals hold 88%
+           first patient: 141, predicted 105 to 263
+           noise of the data 50.8, doubt about the weights 1.8
+           pairs of digits by features: Verification(accuracy=0.8770 +- 0.0332, auroc=0.9539, ...
+           pairs of digits by pixels: Verification(accuracy=0.7990 +- 0.0478, auroc=0.8639, ...
 """
 
 import sys
@@ -43,7 +48,7 @@ def regression() -> None:
     net = lb.models.create("mlp", inputs=data.train[0].shape[1], hidden=[50], outputs=2)
     likelihood = lb.HeteroscedasticGaussian(target_mean=scale.mean, target_std=scale.std)
     config = lb.FitConfig(
-        epochs=20 if SMOKE else 60, batch_size=32, optimizer="Adam", lr=3e-3, progress=False
+        epochs=10 if SMOKE else 20, batch_size=32, optimizer="Adam", lr=3e-3, progress=False
     )
     done = lb.adapt(net, lb.MeanField(), data.train, likelihood=likelihood, config=config)
 
@@ -59,24 +64,21 @@ def regression() -> None:
 
 
 def verification() -> None:
-    """Do two images show the same digit? Trained on 0 to 6, asked about 7, 8 and 9."""
+    """Do two images show the same digit? Asked of images that training has not seen."""
     data = lb.data.read("digits", held_out=597)
-    x, y = (torch.cat([a, b]) for a, b in zip(data.train, data.test, strict=True))
-    known = y < 7
     torch.manual_seed(0)
-    net = lb.models.create("lenet", num_classes=7)
+    net = lb.models.create("lenet", num_classes=10)
     config = lb.FitConfig(
-        epochs=3 if SMOKE else 12, batch_size=64, optimizer="AdamW", lr=3e-3, progress=False
+        epochs=8 if SMOKE else 30, batch_size=64, optimizer="AdamW", lr=3e-3, progress=False
     )
-    done = lb.adapt(net, lb.MeanField(), (x[known], y[known]), config=config)
+    done = lb.adapt(net, lb.MeanField(), data.train, config=config)
 
-    strange = x[~known]
-    pairs = lb.data.pairs_from_labels(y[~known], count=1000, seed=0)
-    features = lb.predict_features(done.model, strange, samples=SAMPLES, seed=0)
-    found = lb.verify(features[pairs.first], features[pairs.second], pairs.same)
-    print(f"digits never seen: {found}")
-    pixels = strange.flatten(1)
-    print(f"by pixels alone:   {lb.verify(pixels[pairs.first], pixels[pairs.second], pairs.same)}")
+    x, y = data.test
+    pairs = lb.data.pairs_from_labels(y, count=1000, seed=0)
+    features = lb.predict_features(done.model, x, samples=SAMPLES, seed=0)
+    for name, rows in (("features", features), ("pixels", x.flatten(1))):
+        found = lb.verify(rows[pairs.first], rows[pairs.second], pairs.same)
+        print(f"pairs of digits by {name}: {found}")
 
 
 regression()

@@ -212,3 +212,29 @@ def test_the_commit_is_that_of_leanbayes_own_clone_alone(tmp_path, monkeypatch):
     assert found is None or len(found.removesuffix("+")) == 40
     monkeypatch.setattr(records, "__file__", str(tmp_path / "records.py"))
     assert records.commit() is None
+
+
+def test_one_method_is_compared_under_several_settings(leanbayes, tmp_path):
+    """By labels: on the command line, and in the tables of a file."""
+    file = tmp_path / "compare.toml"
+    file.write_text('[methods.tight]\nname = "mean_field"\nfields = { prior_std = 0.1 }\n')
+    out = tmp_path / "out.json"
+    words = ["--methods", "map,tight,wide=mean_field", "--config", file, "--out", out, "--smoke"]
+    change = ["--set", "methods.wide.fields.prior_std=3.0"]
+    result = leanbayes("compare", "fashion_mini", *words, *change, "--seeds", 1)
+    assert result.code == 0, result.err
+    rows = {row["method"]: row for row in json.loads(out.read_text())["rows"]}
+    stds = {
+        label: row["config"]["method"]["fields"].get("prior_std") for label, row in rows.items()
+    }
+    assert stds == {"map": None, "tight": 0.1, "wide": 3.0}
+    assert "--methods wide=mean_field" in rows["wide"]["command"].replace("'", "")
+    assert "methods.wide" not in rows["tight"]["command"]
+
+
+def test_a_table_of_a_label_has_known_keys(leanbayes, tmp_path):
+    file = tmp_path / "compare.toml"
+    file.write_text('[methods.a]\nname = "map"\nfield = {}\n')
+    result = leanbayes("compare", "fashion_mini", "--methods", "a", "--config", file, "--smoke")
+    assert result.code == 2
+    assert "methods.a: expected name, fields and fit" in result.err

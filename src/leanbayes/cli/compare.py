@@ -26,7 +26,11 @@ def compare(  # noqa: PLR0913
         str, typer.Argument(help="Data by name; uci-boston is the reader uci with name=boston.")
     ],
     methods: Annotated[
-        str, typer.Option(help="Methods (leanbayes methods), commas between them.")
+        str,
+        typer.Option(
+            help="Methods (leanbayes methods), commas between them; LABEL=METHOD, or LABEL with a "
+            "table [methods.LABEL] in the file, compares settings of one method."
+        ),
     ] = "map,mean_field",
     model: Annotated[
         str | None, typer.Option(help="Network; without one what is usual for the data's shape.")
@@ -64,17 +68,18 @@ def compare(  # noqa: PLR0913
     Example: leanbayes compare fashion_mini --methods map,mean_field --out compare.json --smoke
     """
     given = dict(locals())
-    from leanbayes.cli.compare_runs import Ask, settings_by_method
+    from leanbayes.cli.compare_runs import Ask, labelled, settings_by_method
 
-    names = list(dict.fromkeys(word.strip() for word in methods.split(",") if word.strip()))
-    found = settings_by_method(_tables(given), names, change or ())
+    tables = _tables(given)
+    names = labelled(methods, tables)
+    found = settings_by_method(tables, names, change or ())
     count = min(seeds, SMOKE_SEEDS) if smoke else seeds
     every = range(seed, seed + count)
     ask = Ask(seeds=every, part=part, samples=samples, splits=splits, smoke=smoke)
     _check_writable(out)
     rows, errors = _rows(found, ask, given)
     record = {
-        "command": _command(given, ",".join(names)),
+        "command": _command(given, methods),
         "data": data,
         "seeds": list(every),
         "rows": rows,
@@ -105,10 +110,16 @@ def _rows(
             errors.append(error)
             row["failed"] = failure(error)
             typer.echo(f"{name}: {row['failed']}", err=True)
-        row |= _head(_command(given, name), done)
+        row |= _head(_command(given, _word(given, name)), done)
         rows.append({**row, **_summary(done)} if done else row)
         _write_part(given["out"], rows)
     return rows, errors
+
+
+def _word(given: Mapping[str, Any], label: str) -> str:
+    """What `--methods` says of this label."""
+    words: list[str] = [word.strip() for word in given["methods"].split(",")]
+    return next(word for word in words if word.partition("=")[0].strip() == label)
 
 
 def _summary(done: Sequence[Outcome]) -> dict[str, Any]:
@@ -166,11 +177,12 @@ def _reader(data: str) -> tuple[str, dict[str, Any]]:
 def _command(given: Mapping[str, Any], methods: str) -> str:
     """The command that gives these figures again, of some methods."""
     words = ["leanbayes", "compare", given["data"], "--methods", methods]
+    labels = [word.partition("=")[0].strip() for word in methods.split(",")]
     for name in ("model", "weights", "root", "config", "samples"):
         if given[name] is not None:
             words += [f"--{name}", str(given[name])]
     for change in given["change"] or ():
-        if not change.startswith("methods.") or change.split(".")[1] in methods.split(","):
+        if not change.startswith("methods.") or change.split(".")[1] in labels:
             words += ["--set", change]
     words += ["--seeds", str(given["seeds"]), "--seed", str(given["seed"]), "--part", given["part"]]
     words += [f"--{name}" for name in ("splits", "smoke") if given[name]]

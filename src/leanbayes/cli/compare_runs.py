@@ -60,18 +60,47 @@ class Outcome:
 
 
 def settings_by_method(
-    tables: Mapping[str, Any], names: Sequence[str], changes: Sequence[str]
+    tables: Mapping[str, Any], names: Mapping[str, str], changes: Sequence[str]
 ) -> dict[str, RunSettings]:
-    """Settings of every method, all of them checked before anything runs."""
+    """Settings of every label with its method, all of them checked before anything runs."""
     _check_names(names, changes)
+    tables = dict(tables)
+    own = tables.pop("methods", {})
+    _check_entries(own)
     if "name" not in tables.get("model", {}) and not _speaks_of_model(changes):
         tables = {**tables, "model": {**tables.get("model", {}), **_usual(tables, changes)}}
-    return {
-        name: settings_of(
-            merged({**tables, "method": {"name": name}}, _own(changes, name)), data_names=DATA
-        )
-        for name in names
-    }
+    found = {}
+    for label, name in names.items():
+        entry = own.get(label, {})
+        fit = {**tables.get("fit", {}), **entry.get("fit", {})}
+        method = {"name": name, "fields": entry.get("fields", {})}
+        every = merged({**tables, "method": method, "fit": fit}, _own(changes, label))
+        found[label] = settings_of(every, data_names=DATA)
+    return found
+
+
+def labelled(words: str, tables: Mapping[str, Any]) -> dict[str, str]:
+    """Methods by label, from "map,wide=mean_field" or the table [methods.LABEL] of the file.
+
+    Example:
+        >>> labelled("map, wide = mean_field", {"methods": {"wide": {"fields": {}}}})
+        {'map': 'map', 'wide': 'mean_field'}
+        >>> labelled("wide", {"methods": {"wide": {"name": "mean_field"}}})
+        {'wide': 'mean_field'}
+    """
+    found = {}
+    for word in filter(None, (word.strip() for word in words.split(","))):
+        label, _, name = (part.strip() for part in word.partition("="))
+        entry = tables.get("methods", {}).get(label, {})
+        found[label] = name or (entry.get("name") if isinstance(entry, Mapping) else None) or label
+    return found
+
+
+def _check_entries(own: Any) -> None:
+    for label, entry in own.items() if isinstance(own, Mapping) else [("", own)]:
+        unknown = set(entry) - {"name", "fields", "fit"} if isinstance(entry, Mapping) else {"it"}
+        if unknown:
+            raise ConfigError(f"methods.{label}: expected name, fields and fit; found {unknown}")
 
 
 def outcomes(settings: RunSettings, ask: Ask) -> Iterator[Outcome]:
@@ -177,9 +206,9 @@ def _first(part: Any) -> Any:
     return Subset(part, range(min(SMOKE_ROWS, len(part))))
 
 
-def _check_names(names: Sequence[str], changes: Sequence[str]) -> None:
+def _check_names(names: Mapping[str, str], changes: Sequence[str]) -> None:
     known = sorted(lb.methods())
-    for name in names:
+    for name in names.values():
         if name not in known:
             raise ConfigError(f"--methods: no method is called {name!r}; {nearest(name, known)}")
     for change in changes:
@@ -190,7 +219,9 @@ def _check_names(names: Sequence[str], changes: Sequence[str]) -> None:
             form = f"{OWN}NAME.fields.KEY=VALUE or {OWN}NAME.fit.KEY=VALUE"
             raise ConfigError(f"--set {change}: expected {form}")
         if words[1] not in names:
-            raise ConfigError(f"--set {change}: {words[1]!r} is not compared; {_list(names)} are")
+            raise ConfigError(
+                f"--set {change}: {words[1]!r} is not compared; {', '.join(names)} are"
+            )
 
 
 def _own(changes: Sequence[str], name: str) -> list[str]:
@@ -229,10 +260,6 @@ def _outputs(data: Data) -> int:
     if data.task == "regression":
         return 1 if data.target_scale is None else len(data.target_scale.mean)
     return 1 if data.task == "binary" else len(data.classes)
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names)
 
 
 def failure(error: LeanBayesError) -> str:

@@ -37,7 +37,10 @@ def demo(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print demo.json, no table.")] = False,
 ) -> None:
-    """Make a trained network Bayesian with every method and compare."""
+    """Make a trained network Bayesian with every method and compare.
+
+    Example: leanbayes demo --smoke --out demo
+    """
     start = time.perf_counter()
     _make_folder(out)
     from leanbayes.cli.setting import Data, Settings, smoke_settings
