@@ -3,7 +3,7 @@
 Run:       python examples/04_tasks.py     (about 15 seconds; 9 with --smoke)
 Expected:  diabetes: rmse 53.4 of std 77.5
            log density -5.355, 90 % intervals hold 88%
-           first patient: 141, predicted 105 to 263
+           first row: 141, predicted 105 to 263
            noise of the data 50.8, doubt about the weights 1.8
            pairs of digits by features: Verification(accuracy=0.8770 +- 0.0332, auroc=0.9539, ...
            pairs of digits by pixels: Verification(accuracy=0.7990 +- 0.0478, auroc=0.8639, ...
@@ -58,7 +58,7 @@ def regression() -> None:
     covered = lb.metrics.interval_coverage(low, high, y.double())
     print(f"{data.name}: rmse {lb.metrics.rmse(p.mean, y.double()):.1f} of std {y.std():.1f}")
     print(f"log density {p.log_prob(y).mean():.3f}, 90 % intervals hold {covered:.0%}")
-    print(f"first patient: {y[0].item():.0f}, predicted {low[0].item():.0f} to {high[0].item():.0f}")
+    print(f"first row: {y[0].item():.0f}, predicted {low[0].item():.0f} to {high[0].item():.0f}")
     aleatoric, epistemic = (v.mean().sqrt() for v in (p.aleatoric, p.epistemic))
     print(f"noise of the data {aleatoric:.1f}, doubt about the weights {epistemic:.1f}")
 
