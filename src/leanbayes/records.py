@@ -23,6 +23,17 @@ def provenance(command: str, device: torch.device | None = None) -> dict[str, An
     return {"command": command, "commit": commit(), "environment": found}
 
 
+def shown(place: object) -> str:
+    """A path for a record: as it was typed, or its last part where it is one of this machine.
+
+    Example:
+        >>> shown("data/uci"), shown("/home/me/data/uci")
+        ('data/uci', 'uci')
+    """
+    path = Path(str(place))
+    return path.name if path.is_absolute() else str(place)
+
+
 def commit() -> str | None:
     """The commit of leanbayes' own clone, with `+` where it has changes; None outside of one."""
     here = Path(__file__).resolve().parent

@@ -6,6 +6,7 @@ import shlex
 import sys
 import tomllib
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -141,7 +142,10 @@ def example(command):
 
 
 EXAMPLES = {command.callback.__name__: example(command) for command in app.registered_commands}
-HERE = ("adapt", "predict", "evaluate", "info", "methods", "models", "data")
+HERE = (
+    *("adapt", "predict", "evaluate", "info", "methods", "models", "data"),
+    *("compare", "experiment"),
+)
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -167,3 +171,18 @@ def test_a_shell_can_complete_names(leanbayes):
     assert data_names("fashion_mi") == ["fashion_mini"]
     assert recipe_names("pbn-m") == ["pbn-mnist"]
     assert "--show-completion" in leanbayes("--help").out
+
+
+def test_data_without_a_training_part_are_refused(leanbayes, tmp_path):
+    np.save(tmp_path / "labels.npy", np.zeros(50, dtype=np.int64))
+    np.save(tmp_path / "fog.npy", np.zeros((50, 32, 32, 3), dtype=np.uint8))
+    words = ["--data", "cifar10_c", "--root", tmp_path, "--model", "resnet20", "--method", "map"]
+    result = leanbayes("train", *words)
+    assert result.code == 5
+    assert "has nothing to train on" in result.err
+
+
+def test_data_of_files_ask_for_their_place(leanbayes):
+    result = leanbayes("train", "--data", "mnist", "--model", "lenet", "--method", "map")
+    assert result.code == 2
+    assert "write --root DIR" in result.err

@@ -107,6 +107,7 @@ def test_the_command_writes_every_row_with_its_origin(root, tmp_path):
     assert row["data"] == "yacht"
     assert {"commit", "environment", "seconds", "config"} <= row.keys()
     assert "root" not in found["settings"]
+    assert str(root) not in out.read_text()
 
 
 def test_the_toy_is_drawn(tmp_path):

@@ -29,7 +29,7 @@ from leanbayes.train.fields import listed
 from leanbayes.train.folder import write_file
 
 CARD, MODEL, FORMAT = "card.json", "model", 1
-PLACES = ("root", "path", "file", "folder")  # options that say where files lie
+PLACES = ("root", "path", "file", "folder", "clean", "pairs")  # options that say where files lie
 
 
 @dataclass(frozen=True)

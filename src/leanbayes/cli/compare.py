@@ -176,11 +176,13 @@ def _reader(data: str) -> tuple[str, dict[str, Any]]:
 
 def _command(given: Mapping[str, Any], methods: str) -> str:
     """The command that gives these figures again, of some methods."""
+    from leanbayes.records import shown
+
     words = ["leanbayes", "compare", given["data"], "--methods", methods]
     labels = [word.partition("=")[0].strip() for word in methods.split(",")]
     for name in ("model", "weights", "root", "config", "samples"):
         if given[name] is not None:
-            words += [f"--{name}", str(given[name])]
+            words += [f"--{name}", shown(given[name])]
     for change in given["change"] or ():
         if not change.startswith("methods.") or change.split(".")[1] in labels:
             words += ["--set", change]

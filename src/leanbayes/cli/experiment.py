@@ -97,10 +97,12 @@ def _write(out: Path | None, record: dict[str, Any]) -> None:
 
 
 def _command(name: str, given: dict[str, Any], changes: list[str]) -> str:
+    from leanbayes.records import shown
+
     words = ["leanbayes", "experiment", name]
     for key, value in given.items():
         if value is True:
             words.append(f"--{key}")
         elif value not in (None, False, 0, "cpu"):
-            words += [f"--{key}", str(value)]
+            words += [f"--{key}", shown(value)]
     return shlex.join([*words, *(word for change in changes for word in ("--set", change))])

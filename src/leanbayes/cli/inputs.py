@@ -79,7 +79,8 @@ class Inputs:
     def _table(self, path: Path) -> Tensor:
         from leanbayes.data.tables import Column, encoded, read_cells
 
-        cells = read_cells(path)
+        options = self.card.data.get("options") or {}
+        cells = read_cells(path, str(options.get("delimiter", ",")))
         stored = self.card.data.get("columns")
         columns = [Column(name) for name in cells]
         if isinstance(stored, list):

@@ -44,6 +44,11 @@ class Prepared:
 def prepare(settings: RunSettings) -> Prepared:
     """Read the data, build the network, load its weights; the generator decides on fresh ones."""
     data = read_data(settings.data.name, settings.data.options)
+    if data.train is None:
+        raise lb.DataError(
+            f"{data.name} has nothing to train on, only parts to be scored: give other data (for "
+            "corrupted images clean=FOLDER)"
+        )
     inputs = first_inputs(data.train, 2)
     if len(inputs) == 0:
         raise lb.DataError(f"{data.name} has no training examples")
@@ -130,9 +135,10 @@ def _binary(_data: Data, output: Tensor) -> Likelihood:
 
 
 def _gaussian(data: Data, _output: Tensor) -> Likelihood:
-    """Noise that is learnt, from the spread of the targets on."""
+    """Noise that is learnt, one a target, from the spread of the targets on."""
     spread = (1.0,) if data.target_scale is None else data.target_scale.std
-    return Gaussian(precision=len(spread) / sum(s * s for s in spread), learn=True)
+    precision = [1 / (s * s) for s in spread]
+    return Gaussian(precision=precision[0] if len(spread) == 1 else precision, learn=True)
 
 
 _LIKELIHOODS: Mapping[str, Callable[[Data, Tensor], Likelihood]] = {

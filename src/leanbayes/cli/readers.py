@@ -7,6 +7,7 @@ docstring is the help text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def read_data(name: str, options: Mapping[str, Any], path: str = "data.options")
 
     if name not in DATA:
         raise ConfigError(f"no data are called {name!r}; {nearest(name, list(DATA))}")
+    if "root" not in options and _needs_root(DATA[name]):
+        raise ConfigError(f"{name} reads files: write --root DIR (root = DIR in the settings)")
     reader = Reader()
     given = reader.arguments(DATA[name], options, path)
     if reader.problems:
@@ -50,6 +53,11 @@ def read_data(name: str, options: Mapping[str, Any], path: str = "data.options")
         return DATA[name](**given)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def _needs_root(reader: Callable[..., Any]) -> bool:
+    parameter = signature(reader).parameters.get("root")
+    return parameter is not None and parameter.default is Parameter.empty
 
 
 def part_of(data: Data, name: str) -> Any:
