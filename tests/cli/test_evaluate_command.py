@@ -7,9 +7,11 @@ import pytest
 import torch
 
 import leanbayes as lb
-from leanbayes.cli.figures import mean_iou
+from leanbayes.cli.card import Card
+from leanbayes.cli.figures import Judge, class_ious
 from leanbayes.cli.readers import DATA
 from leanbayes.cli.words import explained, options
+from leanbayes.prediction import Classification
 
 
 def test_figures_are_those_of_the_metrics(leanbayes, finished):
@@ -75,9 +77,27 @@ def test_data_whose_name_is_not_their_readers_are_found_again(leanbayes, tmp_pat
     assert (found["data"], found["count"]) == ("sklearn_table", 15)
 
 
-def test_mean_iou_is_the_mean_over_classes_that_occur():
-    labels, target = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 1, 1, 1])
-    assert mean_iou(labels, target, 5) == pytest.approx((1 / 2 + 2 / 4 + 0) / 3)
+def test_overlaps_are_those_of_the_classes_that_occur():
+    labels, target = torch.tensor([0, 0, 1, 1, 1, 3]), torch.tensor([0, 1, 1, 1, 3, 1])
+    assert class_ious(labels, target, 5) == {0: 1 / 2, 1: 2 / 5, 3: 0.0}
+
+
+def test_figures_of_dense_labels_leave_ignored_elements_out():
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.randn(2, 3, 4, 5, generator=generator).double().softmax(1)
+    target = torch.randint(0, 3, (2, 4, 5), generator=generator)
+    target[0, 0] = 9
+    found = Classification(None, torch.ones(1), probs, torch.zeros(2, 4, 5).double())
+    card = Card({}, {"classes": ["sky", "road", "tree"]}, {"shape": [3, 4, 5]})
+    figures = Judge(card, None, 1, {}).figures(found, target, ignore_index=9)
+    known = target != 9
+    right = (probs.argmax(1) == target)[known]
+    assert figures["accuracy"] == pytest.approx(right.double().mean().item())
+    total = found.total[known]
+    pairs = (total[~right][:, None] > total[right]).double().mean().item()
+    assert figures["error_auroc"] == pytest.approx(pairs)
+    ious = [figures[f"iou_{name}"] for name in card.classes]
+    assert figures["mean_iou"] == pytest.approx(sum(ious) / 3)
 
 
 def test_info_tells_what_a_run_is_and_checks_the_hashes(leanbayes, finished, tmp_path):

@@ -198,7 +198,8 @@ def _tell(name: str, outcome: Outcome) -> None:
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Methods down, figures across: mean and standard error."""
-    figures = list(dict.fromkeys(name for row in rows for name in row.get("figures", {})))
+    every = dict.fromkeys(name for row in rows for name in row.get("figures", {}))
+    figures = [name for name in every if not name.startswith("iou_")]  # in the record alone
     cells: Sequence[tuple[str, Callable[[Mapping[str, Any]], str]]] = (
         ("parameters", lambda row: f"{row['parameters']:,}"),
         ("added", lambda row: f"{row['parameters_added']:,}"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from leanbayes.data.dataset import Normalize
 from leanbayes.errors import DataError
 from leanbayes.model import BayesianModel
 from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
+
+IOU = "iou_"  # begins the names of figures of single classes
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Judge:
         """Figures of the task."""
         match found:
             case Classification():
-                return _of_classes(found, target, ignore_index)
+                return _of_classes(found, target, ignore_index, self.card.classes)
             case BinaryClassification():
                 return _of_two(found, target)
             case Regression():
@@ -90,15 +92,26 @@ def batches(part: Any, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield x[start : start + rows], y[start : start + rows]
 
 
-def _of_classes(found: Classification, target: Tensor, ignore_index: int) -> dict[str, float]:
-    probs, labels = found.probs, target
-    extra = {}
-    if probs.dim() > 2:
-        probs, labels = probs.movedim(1, -1).flatten(0, -2), target.flatten()
-        known = labels != ignore_index
-        probs, labels = probs[known], labels[known]
-        extra = {"mean_iou": mean_iou(probs.argmax(1), labels, probs.shape[1])}
-    return {**_scores(probs, labels), **extra}
+def _of_classes(
+    found: Classification, target: Tensor, ignore_index: int, classes: Sequence[str]
+) -> dict[str, float]:
+    probs, labels = found.probs.movedim(1, -1).flatten(0, -2), target.flatten()
+    known = labels != ignore_index
+    probs, labels, total = probs[known], labels[known], found.total.flatten()[known]
+    figures = _scores(probs, labels) | _errors_found(probs.argmax(1) == labels, total)
+    if found.probs.dim() > 2:
+        overlaps = class_ious(probs.argmax(1), labels, probs.shape[1])
+        figures["mean_iou"] = sum(overlaps.values()) / len(overlaps)
+        named = classes if len(classes) == probs.shape[1] else range(probs.shape[1])
+        figures |= {f"{IOU}{named[k]}": overlap for k, overlap in overlaps.items()}
+    return figures
+
+
+def _errors_found(right: Tensor, total: Tensor) -> dict[str, float]:
+    """AUROC of wrong elements against right ones by their total uncertainty."""
+    if bool(right.all()) or not bool(right.any()):
+        return {}
+    return {"error_auroc": float(lb.metrics.auroc(total[right], total[~right]))}
 
 
 def _of_two(found: BinaryClassification, target: Tensor) -> dict[str, float]:
@@ -128,17 +141,18 @@ def _of_numbers(found: Regression, target: Tensor) -> dict[str, float]:
     }
 
 
-def mean_iou(labels: Tensor, target: Tensor, classes: int) -> float:
-    """Mean over the classes that occur of `|both| / |either|`.
+def class_ious(labels: Tensor, target: Tensor, classes: int) -> dict[int, float]:
+    """`|both| / |either|` of every class that occurs.
 
     Example:
-        >>> mean_iou(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 3)
-        0.5
+        >>> class_ious(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 3)
+        {0: 0.5, 1: 0.5}
     """
     pairs = torch.bincount(target * classes + labels, minlength=classes**2).reshape(classes, -1)
+    pairs = pairs.double()
     both = pairs.diag()
     either = pairs.sum(0) + pairs.sum(1) - both
-    return float((both[either > 0] / either[either > 0]).double().mean())
+    return {k: float(both[k] / either[k]) for k in range(classes) if either[k] > 0}
 
 
 def _by_row(values: Tensor) -> Tensor:
