@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -47,25 +48,8 @@ def train(  # noqa: PLR0913
     _start(Flags.of(locals()))
 
 
-def adapt(  # noqa: PLR0913
-    config: flags.ConfigFlag = None,
-    data: flags.DataFlag = None,
-    root: flags.RootFlag = None,
-    model: flags.ModelFlag = None,
-    weights: flags.WeightsFlag = None,
-    method: flags.MethodFlag = None,
-    recipe: flags.RecipeFlag = None,
-    epochs: flags.EpochsFlag = None,
-    change: flags.SetFlag = None,
-    folder: flags.FolderFlag = None,
-    seed: flags.SeedFlag = None,
-    resume: flags.ResumeFlag = None,
-    device: flags.DeviceFlag = None,
-    precision: flags.PrecisionFlag = None,
-    dry_run: flags.DryFlag = False,
-    as_json: flags.JsonFlag = False,
-    help_method: flags.HelpMethodFlag = None,
-) -> None:
+@wraps(train, assigned=("__annotations__",))  # the same flags
+def adapt(**given: Any) -> None:
     """Make a trained network Bayesian: `train` from given weights.
 
     The weights are a file (.th, .pt, .pth, .safetensors) or the folder of a finished run, which
@@ -73,7 +57,7 @@ def adapt(  # noqa: PLR0913
 
     Example: leanbayes adapt --weights runs/one --data fashion_mini --method mean_field --epochs 1
     """
-    _start(Flags.of(locals()), needs_weights=True)
+    _start(Flags.of(given), needs_weights=True)
 
 
 def _start(given: Flags, *, needs_weights: bool = False) -> None:
