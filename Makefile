@@ -8,7 +8,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TEST_JOBS ?= 2
 
-.PHONY: help demo test test-all lint format benchmark clean
+# Folder of the data of the experiments, a folder a set.
+ROOT ?= data
+
+.PHONY: help demo test test-all lint format benchmark experiments clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +44,15 @@ format: $(READY)  ## apply the style
 
 benchmark: $(READY)  ## cost of a step and of a prediction against the deterministic net
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/step_cost.py
+
+experiments: $(READY)  ## hours: the papers' experiments on the data under ROOT
+	$(BIN)/leanbayes experiment toy --out results/toy.json --picture results/toy.png
+	$(BIN)/leanbayes experiment uci --root $(ROOT)/uci --out results/uci.json
+	$(BIN)/leanbayes compare physionet2012 --root $(ROOT)/physionet2012 \
+		--config results/configs/physionet.toml --samples 25 --out results/physionet.json --methods \
+		map,batch_ensemble,mean_field,bayesian_embeddings,rank1_normal,rank1_cauchy,ensemble
+	$(BIN)/leanbayes compare camvid --root $(ROOT)/camvid --config results/configs/camvid.toml \
+		--seeds 1 --methods map,partial,mean_field,ensemble --out results/camvid.json
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist
