@@ -14,7 +14,9 @@ if TYPE_CHECKING:  # it imports torch
 
 
 def experiment(  # noqa: PLR0913
-    name: Annotated[str, typer.Argument(help="toy or uci.")],
+    name: Annotated[
+        str, typer.Argument(help="toy, uci, mnist-rates, fashion-widths or verification.")
+    ],
     root: Annotated[str | None, typer.Option(help="Where the files of the data lie.")] = None,
     change: Annotated[
         list[str] | None,

@@ -4,9 +4,23 @@ from collections.abc import Mapping
 from typing import Final
 
 from leanbayes.experiments.experiment import Experiment, Row
+from leanbayes.experiments.fashion_widths import FashionWidths
+from leanbayes.experiments.mnist_rates import MnistRates
 from leanbayes.experiments.toy import Toy
 from leanbayes.experiments.uci import UCI
+from leanbayes.experiments.verification import OpenSet
 
-__all__ = ["EXPERIMENTS", "UCI", "Experiment", "Row", "Toy"]
+__all__ = [
+    "EXPERIMENTS",
+    "UCI",
+    "Experiment",
+    "FashionWidths",
+    "MnistRates",
+    "OpenSet",
+    "Row",
+    "Toy",
+]
 
-EXPERIMENTS: Final[Mapping[str, type[Experiment]]] = {cls.name: cls for cls in (Toy, UCI)}
+EXPERIMENTS: Final[Mapping[str, type[Experiment]]] = {
+    cls.name: cls for cls in (Toy, UCI, MnistRates, FashionWidths, OpenSet)
+}

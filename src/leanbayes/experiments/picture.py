@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from leanbayes.errors import ConfigError
+from leanbayes.experiments.fashion_widths_picture import draw_widths
+from leanbayes.experiments.mnist_rates_picture import draw_rates
+from leanbayes.experiments.verification_picture import draw_roc
 
 COLUMNS = 3
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """The picture of the experiment that the rows come from, known by what they hold."""
+    for key, drawing in DRAWINGS.items():
+        if any(key in row for row in rows):
+            drawing(rows, path)
+            return
+    raise ConfigError("picture: this experiment has nothing to draw")
+
+
+def draw_curves(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """A panel a row that holds a curve: mean, three epistemic std in grey, the training points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     curves = [row for row in rows if "epistemic_std" in row]
-    if not curves:
-        raise ConfigError("picture: this experiment has no curves to draw")
     lines = -(-len(curves) // COLUMNS)
     figure = Figure(figsize=(4 * COLUMNS, 2.6 * lines), layout="constrained")
     FigureCanvasAgg(figure)
@@ -43,3 +53,11 @@ def _panel(axis: Any, row: dict[str, Any]) -> None:
     growth = row["growth"]
     tail = "" if growth is None else f" (x {growth:.1f} outside)"
     axis.set_title(row["label"] + tail, fontsize=8)
+
+
+DRAWINGS: Final[Mapping[str, Callable[[Sequence[dict[str, Any]], Path], None]]] = {
+    "epistemic_std": draw_curves,
+    "roc": draw_roc,
+    "rotation": draw_rates,
+    "width": draw_widths,
+}

@@ -1,0 +1,327 @@
+"""Open-set verification, after the face verification of BayesAdapter (Deng et al. 2022).
+
+A network learns some classes; pairs of images of the other classes are of the same or of different
+things, and cosine scores of the features before its last layer, averaged over draws, have to tell
+which (paper: section 4.3 and appendix B). The classifier itself has to be unsure of foreign inputs.
+The paper trains MobileNetV2 on CASIA and verifies LFW; here seven classes of CIFAR-10 are known.
+
+One network is trained, and all methods go on from a copy of it under one budget: the recipes of
+BayesAdapter on CIFAR-10, the same number of steps of the same number of rows. With the regulariser
+half of the rows are clean and the other half two draws of noisy ones, so that it sees half of the
+clean rows. Dropout of 0.2 stands before the last layer, as in the paper: the features themselves
+are not random under it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes import metrics
+from leanbayes.convert import bayesianize
+from leanbayes.data import Pairs, augment_named, pairs_from_labels, read
+from leanbayes.errors import ConfigError
+from leanbayes.experiments.experiment import Experiment, Row
+from leanbayes.experiments.open_set_data import FOREIGN, Budget, OpenSetData
+from leanbayes.features import predict_features
+from leanbayes.likelihood import Categorical
+from leanbayes.methods import MAP, MCDropout, Method
+from leanbayes.model import BayesianModel
+from leanbayes.models import create, load_weights
+from leanbayes.predict import predict
+from leanbayes.prediction import Classification
+from leanbayes.recipes import Recipe, recipe
+from leanbayes.records import shown
+from leanbayes.train.adapt import adapt
+from leanbayes.train.config import FitConfig
+from leanbayes.verification import Verification, verify
+
+AUGMENT: Final = "crop+flip"
+FOLDS, CURVE_POINTS = 10, 50
+# The recipe of each method; points and dropout are trained as the network of the first one.
+METHODS: Final[Mapping[str, str]] = {
+    "map": "bayesadapter-cifar10",
+    "mc_dropout": "bayesadapter-cifar10",
+    "mean_field": "bayesadapter-cifar10",
+    "shared_ensemble": "bayesadapter-cifar10-pse",
+    "mean_field_reg": "bayesadapter-cifar10-reg",
+    "shared_ensemble_reg": "bayesadapter-cifar10-pse-reg",
+}
+# Of the paper, on faces: accuracy on LFW (Table 3), AP of adversarial images of LFW (Table 7).
+PAPER: Final[Mapping[str, tuple[float, float]]] = {
+    "map": (0.982, 0.191),
+    "mc_dropout": (0.982, 0.965),
+    "mean_field": (0.984, 0.232),
+    "shared_ensemble": (0.984, 0.939),
+    "mean_field_reg": (0.984, 0.998),
+    "shared_ensemble_reg": (0.980, 1.000),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenSet(Experiment):
+    """Verification of classes that the network has never seen.
+
+    Attributes:
+        reader: Of the data: cifar10, or npz with x_train, y_train, x_test, y_test.
+        model: A network of `lb.models`: resnet20, mobilenet_v2, ...
+        weights: File of a network trained on the known classes; without one it is trained.
+        keep: File that the trained network is written to, to be given as `weights` later.
+        known: Labels that are trained on; pairs come from all others.
+        methods: Names of methods.
+        foreign: Names of foreign inputs.
+        pretrain_epochs: Of the network that all methods start from.
+        epochs: Of every method, counted in batches without regulariser.
+        batch_size: Rows of a step, clean and noisy ones together.
+        lr: Rate of the trained parameters under every method.
+        posterior_lr: Rate of what a method adds; the regulariser acts through it.
+        weight_decay: Of the training, and the prior of the methods.
+        estimator: How mean_field draws: `auto`, or `exemplar` as in the paper.
+        eps: Largest noise of a pixel of [0, 1] in foreign inputs.
+        train_eps: The same for the regulariser; `eps` if None (the paper's faces: a quarter).
+        samples: Draws of a prediction.
+        pairs: Number of pairs, half of them of the same class.
+        precision: Of the training.
+    """
+
+    name: ClassVar[str] = "verification"
+
+    reader: str = "cifar10"
+    model: str = "resnet20"
+    weights: str = ""
+    keep: str = ""
+    known: tuple[int, ...] = tuple(range(7))
+    methods: tuple[str, ...] = tuple(METHODS)
+    foreign: tuple[str, ...] = tuple(FOREIGN)
+    pretrain_epochs: int = 100
+    epochs: int = 12
+    batch_size: int = 256
+    lr: float = 1e-4
+    posterior_lr: float = 1e-3
+    weight_decay: float = 2e-4
+    estimator: Literal["auto", "exemplar"] = "auto"
+    eps: float = 0.031
+    train_eps: float | None = None
+    samples: int = 20
+    pairs: int = 6000
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+    def __post_init__(self) -> None:
+        for kind, given, all_of_them in (
+            ("methods", self.methods, METHODS),
+            ("foreign", self.foreign, FOREIGN),
+        ):
+            unknown = [name for name in given if name not in all_of_them]
+            if unknown:
+                names = ", ".join(all_of_them)
+                raise ConfigError(f"{kind}: no {unknown[0]!r}; expected some of {names}")
+        if self.batch_size < 4 or self.batch_size % 4:
+            raise ConfigError(f"batch_size is a multiple of 4, found {self.batch_size}")
+        if self.smoke:
+            small = {"batch_size": 16, "samples": 4, "pairs": 40}
+            for name, value in small.items():
+                object.__setattr__(self, name, value)
+
+    def parts(self) -> Iterator[tuple[str, Callable[[], Row]]]:
+        """The network that all start from, then every method."""
+        study = Study(self)
+        yield "pretrained", study.pretrained
+        for name in self.methods:
+            yield name, partial(study.adapted, name)
+
+
+class Study:
+    """A run of the experiment: data and trained network are made when first asked for."""
+
+    def __init__(self, settings: OpenSet) -> None:
+        self.settings = settings
+
+    @cached_property
+    def data(self) -> OpenSetData:
+        """The images, cut by class."""
+        chosen = self.settings
+        found = read(chosen.reader, root=chosen.root, validation=0)
+        return OpenSetData.of(found, chosen.known, most=5 if chosen.smoke else None)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Pairs of images of the other classes."""
+        return pairs_from_labels(self.data.others[1], self.settings.pairs, self.settings.seed)
+
+    @cached_property
+    def start(self) -> tuple[nn.Module, Row]:
+        """The trained network, and how it came about."""
+        chosen = self.settings
+        torch.manual_seed(chosen.seed)
+        net = create(chosen.model, num_classes=len(chosen.known))
+        if chosen.weights:
+            load_weights(net, chosen.weights)
+            return net.to(chosen.device), {"weights": shown(chosen.weights)}
+        config = pretraining(chosen)
+        done = adapt(net, MAP(), self.data.train, config=config, augment=self._augment)
+        if chosen.keep:
+            Path(chosen.keep).parent.mkdir(parents=True, exist_ok=True)
+            torch.save(net.state_dict(), chosen.keep)
+        return net, {"steps": done.result.steps, "config": _plain(config)}
+
+    def pretrained(self) -> Row:
+        """Figures of the network itself, before any method."""
+        net, origin = self.start
+        model = bayesianize(deepcopy(net), MAP())
+        return {"method": MAP().to_json(), **origin, **self.figures(model), "paper": None}
+
+    def adapted(self, name: str) -> Row:
+        """Figures of a method that goes on from a copy of the network."""
+        data, chosen = self.data, self.settings
+        method, config = setting(chosen, name, len(data.train[1]))
+        ood, regularised = None, config.regularizer is not None
+        if regularised:
+            eps = chosen.eps if chosen.train_eps is None else chosen.train_eps
+            ood = data.noisy_batches(eps, chosen.batch_size // 4, AUGMENT)
+        net = deepcopy(self.start[0])
+        torch.manual_seed(chosen.seed)
+        done = adapt(net, method, data.train, ood=ood, config=config, augment=self._augment)
+        return {
+            "method": method.to_json(),
+            "regularised": regularised,
+            "steps": done.result.steps,
+            "added": done.report.added,
+            "config": _plain(config),
+            **self.figures(done.model),
+            "paper": paper_figures(name),
+        }
+
+    def figures(self, model: BayesianModel) -> Row:
+        """Verification of the pairs, classification of the known classes, foreign inputs."""
+        return {**self._verified(model), **self._classified(model), "rows": self._rows()}
+
+    def _verified(self, model: BayesianModel) -> Row:
+        pairs = self.pairs
+        features = predict_features(model, self.data.others[0], **self._draws).cpu()
+        first, second = features[pairs.first], features[pairs.second]
+        found = verify(first, second, pairs.same, folds=FOLDS, seed=self.settings.seed)
+        error = found.accuracy_std / math.sqrt(FOLDS - 1)  # of the mean over the folds
+        return {
+            "verification": {"mean": found.accuracy, "error": error},
+            "auroc": found.auroc,
+            "roc": thinned(found),
+        }
+
+    def _classified(self, model: BayesianModel) -> Row:
+        y, clean = self.data.test[1], self._predicted(model, self.data.test[0])
+        row: Row = {
+            "accuracy": float(metrics.accuracy(clean.probs, y)),
+            "nll": float(metrics.nll(clean.probs, y)),
+            "ece": float(metrics.ece(clean.probs, y)),
+        }
+        chosen = self.settings
+        budget = Budget(eps=chosen.eps, samples=chosen.samples, seed=chosen.seed)
+        for name in chosen.foreign:
+            found = self._predicted(model, FOREIGN[name](model, self.data, budget))
+            row[f"ap_{name}_total"] = _precision(clean.total, found.total)
+            random = model.method.is_random  # the draws of a point have nothing to disagree on
+            row[f"ap_{name}_epistemic"] = (
+                _precision(clean.epistemic, found.epistemic) if random else None
+            )
+        return row
+
+    def _predicted(self, model: BayesianModel, x: Tensor) -> Classification:
+        found = predict(model, x, likelihood=Categorical(), **self._draws).to("cpu")
+        assert isinstance(found, Classification)
+        return found
+
+    def _rows(self) -> Row:
+        data = self.data
+        parts = {"train": data.train, "test": data.test, "others": data.others}
+        return {"pairs": len(self.pairs.same), **{k: len(part[1]) for k, part in parts.items()}}
+
+    @property
+    def _draws(self) -> dict[str, Any]:
+        return {"samples": self.settings.samples, "seed": self.settings.seed}
+
+    @cached_property
+    def _augment(self) -> Callable[[Tensor], Tensor]:
+        return augment_named(AUGMENT, normalize=self.data.normalize)
+
+
+def pretraining(chosen: OpenSet) -> FitConfig:
+    """How the network is trained from scratch."""
+    return FitConfig(
+        epochs=None if chosen.smoke else chosen.pretrain_epochs,
+        steps=3 if chosen.smoke else None,
+        batch_size=min(128, chosen.batch_size),
+        lr=0.1,
+        weight_decay=chosen.weight_decay,
+        **_shared(chosen),
+    )
+
+
+def setting(chosen: OpenSet, name: str, num_data: int) -> tuple[Method, FitConfig]:
+    """A method and its training: the recipe, with the prior of these data and the one budget."""
+    base = recipe(METHODS[name])
+    steps = 2 if chosen.smoke else math.ceil(chosen.epochs * num_data / chosen.batch_size)
+    clean = chosen.batch_size if base.config.regularizer is None else chosen.batch_size // 2
+    config = replace(
+        base.config,
+        epochs=None,
+        steps=steps,
+        batch_size=clean,
+        lr=chosen.lr,
+        posterior_lr=chosen.posterior_lr,
+        weight_decay=chosen.weight_decay,
+        **_shared(chosen),
+    )
+    return _method(chosen, name, base, num_data), config
+
+
+def _method(chosen: OpenSet, name: str, base: Recipe, num_data: int) -> Method:
+    if name == "map":
+        return MAP()
+    if name == "mc_dropout":
+        return MCDropout(rate=0.2)
+    changes: dict[str, Any] = {"weight_decay": chosen.weight_decay, "num_data": num_data}
+    if base.method.name == "mean_field":
+        changes["estimator"] = chosen.estimator
+    elif chosen.smoke:
+        changes["members"] = 4
+    return replace(base.method, **changes)
+
+
+def thinned(found: Verification, points: int = CURVE_POINTS) -> Row:
+    """About so many points of the ROC curve, evenly along the way from (0, 0) to (1, 1)."""
+    way = found.fpr + found.tpr  # rises along the curve, from 0 to 2
+    rows = torch.searchsorted(way, torch.linspace(0, 2, points, dtype=way.dtype))
+    rows = torch.unique(rows.clamp(max=len(way) - 1))
+    return {"fpr": found.fpr[rows].tolist(), "tpr": found.tpr[rows].tolist()}
+
+
+def paper_figures(name: str) -> Row:
+    """The paper's figures on faces, for the order of the methods alone."""
+    accuracy, precision = PAPER[name]
+    return {"lfw_accuracy": accuracy, "lfw_ap_adversarial": precision, "comparable": False}
+
+
+def _precision(clean: Tensor, foreign: Tensor) -> float:
+    return float(metrics.average_precision(clean, foreign))
+
+
+def _shared(chosen: OpenSet) -> dict[str, Any]:
+    return {
+        "seed": chosen.seed,
+        "device": chosen.device,
+        "precision": chosen.precision,
+        "progress": False,
+        "log_every": 10_000,
+    }
+
+
+def _plain(config: FitConfig) -> Row:
+    return {key: value for key, value in config.to_json().items() if value is not None}
