@@ -70,7 +70,7 @@ def test_the_example_of_the_help_writes_a_record_and_prints_a_table(
     assert record["seeds"] == [0, 1]
     lines = result.out.splitlines()
     assert lines[0].split()[:5] == ["method", "accuracy", "nll", "ece", "brier"]
-    assert lines[0].split()[5:] == ["parameters", "added", "seconds"]
+    assert lines[0].split()[5:] == ["error_auroc", "parameters", "added", "seconds"]
     row = record["rows"][1]
     nll = row["figures"]["nll"]
     assert f"{nll['mean']:.4f} +- {nll['standard_error']:.4f}" in lines[3]
