@@ -115,7 +115,7 @@ def test_the_toy_is_drawn(tmp_path):
     words = ["experiment", "toy", "--smoke", "--picture", str(picture)]
     assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert len(list(Toy().parts())) == 21
+    assert len(list(Toy().parts())) == 26
 
 
 def test_an_unknown_experiment_or_setting_is_refused():

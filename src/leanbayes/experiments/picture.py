@@ -11,7 +11,7 @@ from leanbayes.experiments.fashion_widths_picture import draw_widths
 from leanbayes.experiments.mnist_rates_picture import draw_rates
 from leanbayes.experiments.verification_picture import draw_roc
 
-COLUMNS = 3
+COLUMNS = 4
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:

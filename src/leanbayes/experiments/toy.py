@@ -35,8 +35,10 @@ class Panel:
 
     Attributes:
         paper: Whose version it is, `ibnn` or `pbn`.
-        method: Over the weights; every panel starts from a network trained as a point.
+        method: Over the weights.
         layers: Hidden layers.
+        scratch: The method trains fresh weights, for as many steps as others train in all; else it
+            starts from a network that was trained as a point.
         grows: Claimed: at |x| = 6 the epistemic std is at least twice that at 0.
     """
 
@@ -44,13 +46,15 @@ class Panel:
     method: Method
     layers: int
     grows: bool
+    scratch: bool = False
 
     @property
     def label(self) -> str:
         """Words for a title."""
         rate = f" {100 * self.method.rate:.3g} %" if isinstance(self.method, Partial) else ""
         layers = "1 layer" if self.layers == 1 else f"{self.layers} layers"
-        return f"{self.method.name}{rate}, {layers}"
+        start = " from scratch" if self.scratch else ""
+        return f"{self.method.name}{rate}{start}, {layers}"
 
 
 def panels() -> Iterator[Panel]:
@@ -58,6 +62,7 @@ def panels() -> Iterator[Panel]:
     for layers in range(1, 6):
         yield Panel(paper="ibnn", method=MAP(), layers=layers, grows=False)
         yield Panel(paper="ibnn", method=_vi(), layers=layers, grows=layers == 1)
+        yield Panel(paper="ibnn", method=_vi(), layers=layers, grows=False, scratch=True)
         yield Panel(paper="ibnn", method=Implicit(), layers=layers, grows=True)
     yield Panel(paper="pbn", method=MAP(), layers=1, grows=False)
     yield Panel(paper="pbn", method=_vi(), layers=1, grows=True)
@@ -115,7 +120,10 @@ def run_panel(panel: Panel, *, seed: int = 0, steps: int = 2000) -> dict[str, An
     width = 256 if panel.paper == "ibnn" else 100
     net = create("mlp", inputs=1, hidden=(width,) * panel.layers, outputs=1)
     data = (x / INSIDE, y)
-    adapt(net, MAP(), data, likelihood=likelihood, config=_config(seed, steps))
+    if panel.scratch:
+        steps *= 2
+    else:
+        adapt(net, MAP(), data, likelihood=likelihood, config=_config(seed, steps))
     done = adapt(net, panel.method, data, likelihood=likelihood, config=_config(seed, steps))
     grid = torch.linspace(-OUTSIDE, OUTSIDE, 121)[:, None]
     found = predict(done.model, grid / INSIDE, samples=SAMPLES, seed=seed)
