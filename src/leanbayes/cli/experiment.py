@@ -95,7 +95,20 @@ def _write(out: Path | None, record: dict[str, Any]) -> None:
 
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_file(out, (json.dumps(record, indent=1) + "\n").encode())
+        write_file(out, text_of(record).encode())
+
+
+def text_of(record: dict[str, Any]) -> str:
+    r"""JSON with a line a row: curves have hundreds of numbers.
+
+    Example:
+        >>> text_of({"experiment": "toy", "rows": [{"x": [1, 2]}, {"x": []}]})
+        '{\n "experiment": "toy",\n "rows": [\n  {"x": [1, 2]},\n  {"x": []}\n ]\n}\n'
+    """
+    head = {key: value for key, value in record.items() if key != "rows"}
+    lines = [f' "{key}": {json.dumps(value)},' for key, value in head.items()]
+    rows = ",\n".join(f"  {json.dumps(row)}" for row in record["rows"])
+    return "\n".join(["{", *lines, ' "rows": [', rows, " ]", "}"]) + "\n"
 
 
 def _command(name: str, given: dict[str, Any], changes: list[str]) -> str:
