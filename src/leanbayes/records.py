@@ -27,7 +27,7 @@ def shown(place: object) -> str:
     """A path for a record: as it was typed, or its last part where it is one of this machine.
 
     Example:
-        >>> shown("data/uci"), shown("/home/me/data/uci")
+        >>> shown("data/uci"), shown("/elsewhere/uci")
         ('data/uci', 'uci')
     """
     path = Path(str(place))

@@ -32,7 +32,7 @@ def data(rows=6):
     return torch.randn(rows, 4), torch.arange(rows) % 3
 
 
-def refused_conversion(method, words, error=lb.ConversionError, **options):
+def assert_conversion_refused(method, words, error=lb.ConversionError, **options):
     """The conversion fails in these words and leaves the network as it was."""
     net = small()
     before = copy.deepcopy(net)
@@ -73,7 +73,7 @@ def test_a_rate_of_dropout_is_a_probability_below_one(cls, rate):
 
 
 def test_a_rate_that_picks_no_parameter_is_an_error():
-    refused_conversion(
+    assert_conversion_refused(
         lb.Partial(rate=0.001, criterion="magnitude"),
         r"rate=0.001 of 53 parameters is not one: write rate=1 / 53",
         lb.ConfigError,
@@ -114,12 +114,14 @@ def test_an_empty_loader_scores_nothing(loader, criterion):
         lb.sensitivity(small(), loader, lb.Categorical(), criterion=criterion)
     method = lb.Partial(rate=0.5, criterion=criterion)
     settings = {"data": loader, "likelihood": lb.Categorical()}
-    refused_conversion(method, "no datum", lb.ConfigError, **settings)
+    assert_conversion_refused(method, "no datum", lb.ConfigError, **settings)
 
 
 def test_scores_need_data_and_a_likelihood():
-    refused_conversion(lb.Partial(rate=0.5), r"data=loader.*lb.Categorical\(\)", lb.ConfigError)
-    refused_conversion(
+    assert_conversion_refused(
+        lb.Partial(rate=0.5), r"data=loader.*lb.Categorical\(\)", lb.ConfigError
+    )
+    assert_conversion_refused(
         lb.Partial(rate=0.5), "needs a likelihood", lb.ConfigError, data=[data()], likelihood=None
     )
     with pytest.raises(lb.ConfigError, match=r"expected batches.*found Tensor"):
@@ -147,12 +149,12 @@ NOWHERE = S.by_name("layer9.*")
     ids=lambda method: method.name,
 )
 def test_a_selector_that_matches_nothing_is_named_with_the_layers_there_are(method):
-    refused_conversion(method, rf"{method.name}.*LayerNorm, Linear.*name\(layer9\.\*\)")
+    assert_conversion_refused(method, rf"{method.name}.*LayerNorm, Linear.*name\(layer9\.\*\)")
 
 
 def test_a_method_that_cannot_act_on_the_selected_layers_says_so():
-    refused_conversion(lb.Implicit(select=S.norms), r"implicit.*kind\(norm\)")
-    refused_conversion(lb.Patching(where="norm", select=S.linears), "patching")
+    assert_conversion_refused(lb.Implicit(select=S.norms), r"implicit.*kind\(norm\)")
+    assert_conversion_refused(lb.Patching(where="norm", select=S.linears), "patching")
 
 
 @pytest.mark.parametrize(

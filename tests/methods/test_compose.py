@@ -302,7 +302,7 @@ def test_points_of_a_batch_ensemble_go_with_every_other_part(rows):
 # ------------------------------------------------------------------------------------- refusals
 
 
-def refused(parts, words, error=lb.ConfigError):
+def assert_refused(parts, words, error=lb.ConfigError):
     net = build("conv_norm")[0]
     before = {key: value.clone() for key, value in net.state_dict().items()}
     with pytest.raises(error, match=words):
@@ -312,42 +312,44 @@ def refused(parts, words, error=lb.ConfigError):
 
 
 def test_overlapping_selectors_are_named_with_the_layer():
-    refused(
+    assert_refused(
         [(S.convs, lb.RankOne()), (S.by_name("conv2"), lb.MeanField())],
         r"overlap: kind\(conv\) and name\(conv2\) both pick 'conv2'.*selector & ~other",
     )
 
 
 def test_a_part_without_a_layer_is_named():
-    refused(
+    assert_refused(
         [(S.convs, lb.RankOne()), (S.by_name("conv9"), lb.MeanField())],
         r"mean_field in Compose picks no layer: name\(conv9\)",
     )
     # EMP's place is norms and the output, unless it is told otherwise.
-    refused([(S.convs, lb.Patching())], r"patching in Compose picks no layer: kind\(conv\)")
+    assert_refused([(S.convs, lb.Patching())], r"patching in Compose picks no layer: kind\(conv\)")
 
 
 def test_a_part_that_cannot_act_on_its_layers_is_named():
-    refused(
+    assert_refused(
         [(S.norms, lb.Implicit()), (S.output, lb.MeanField())],
         r"implicit in Compose .*kind\(norm\)",
     )
 
 
 def test_members_under_one_index_are_equally_many_and_assigned_alike():
-    refused([(S.convs, lb.RankOne(members=4)), (S.output, lb.Implicit(members=3))], "equally many")
+    assert_refused(
+        [(S.convs, lb.RankOne(members=4)), (S.output, lb.Implicit(members=3))], "equally many"
+    )
     layered = lb.Patching(members=3)  # an index of its own a layer
     lb.Compose([(S.norms, layered), (S.convs, lb.RankOne(members=4))])
     for one, other in (("tile", "split"), ("interleave", "split")):
         parts = [(S.convs, lb.RankOne(assign=one)), (S.output, lb.Implicit(assign=other))]
-        refused(parts, "share one `assign`")
+        assert_refused(parts, "share one `assign`")
 
 
 def test_parts_are_pairs_of_a_selector_and_a_method():
-    refused([], r"needs parts: lb.Compose\(\[")
-    refused([(lb.RankOne(), S.convs)], r"a part is \(selector, method\)")
-    refused([lb.RankOne()], r"a part is \(selector, method\)")
-    refused([(S.output, lb.Laplace())], "laplace is fitted after training")
+    assert_refused([], r"needs parts: lb.Compose\(\[")
+    assert_refused([(lb.RankOne(), S.convs)], r"a part is \(selector, method\)")
+    assert_refused([lb.RankOne()], r"a part is \(selector, method\)")
+    assert_refused([(S.output, lb.Laplace())], "laplace is fitted after training")
 
 
 def test_data_for_parts_that_look_at_none_are_refused():

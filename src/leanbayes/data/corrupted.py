@@ -6,7 +6,7 @@ perturbations, 2019. Every corruption comes in five severities.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +78,7 @@ def cifar10_c(
         normalize: As for cifar10; "data" needs clean.
         validation: As for cifar10.
     """
-    if clean is None:
-        data = _empty(CIFAR10, normalize)
-    else:
-        data = cifar10(root=clean, normalize=normalize, validation=validation)
+    data = _clean(CIFAR10, cifar10, clean, normalize, validation)
     return with_extra(data, "cifar10_c", _arrays(root, "CIFAR-10-C", data, corruptions, severities))
 
 
@@ -104,10 +101,7 @@ def cifar100_c(
         normalize: As for cifar100; "data" needs clean.
         validation: As for cifar100.
     """
-    if clean is None:
-        data = _empty(CIFAR100, normalize)
-    else:
-        data = cifar100(root=clean, normalize=normalize, validation=validation)
+    data = _clean(CIFAR100, cifar100, clean, normalize, validation)
     extra = _arrays(root, "CIFAR-100-C", data, corruptions, severities)
     return with_extra(data, "cifar100_c", extra)
 
@@ -147,6 +141,15 @@ def imagenet_c(
     frame = Frame.of(224)
     extra = {k: class_folders(v, data.classes, frame, IMAGENET) for k, v in folders.items()}
     return with_extra(data, "imagenet_c", extra)
+
+
+def _clean(
+    layout: Layout, reader: Callable[..., Data], root: str | None, normalize: str, validation: int
+) -> Data:
+    """The clean images, where their place is known."""
+    if root is None:
+        return _empty(layout, normalize)
+    return reader(root=root, normalize=normalize, validation=validation)
 
 
 def _empty(layout: Layout, normalize: str) -> Data:
