@@ -287,6 +287,23 @@ def test_a_late_flag_tells_the_loss_from_the_data():
         guard.settle()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("expanded", [False, True])
+def test_a_late_flag_looks_at_data_of_any_kind_and_changes_none(dtype, expanded):
+    model, loss, _ = trained()
+    row = (torch.arange(12.0).reshape(1, 12) / 7).to(dtype)
+    x = row.expand(4, 12) if expanded else row.repeat(4, 1)
+    batch = ({"x": x, "ids": torch.arange(4)}, torch.arange(4))
+    before, guard = x.clone(), Late()
+    guard.check(0, loss, model, Alone(), batch)
+    guard.settle()
+    assert torch.equal(x, before)
+    (row if expanded else x)[0, 3] = math.inf
+    guard.check(1, loss, model, Alone(), batch)
+    with pytest.raises(NonFinite, match=r"^step 1: the data .* infinite"):
+        guard.settle()
+
+
 def test_a_late_flag_takes_missing_and_sparse_gradients():
     net = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Linear(4, 2), nn.Linear(2, 2))
     model = lb.bayesianize(net, lb.MAP())

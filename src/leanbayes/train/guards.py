@@ -13,7 +13,7 @@ from leanbayes.errors import NonFinite
 from leanbayes.likelihood import HALF
 from leanbayes.model import reshard, unwrap
 from leanbayes.posteriors.shards import is_shard, local_part
-from leanbayes.train.late_flag import LateFlag
+from leanbayes.train.late_flag import LateFlag, Sent
 
 # Steps in a row whose gradients may overflow under fp16: its scaler leaves them out and halves the
 # scale each time, so that after so many of them the scale is not the reason.
@@ -33,7 +33,7 @@ class FiniteGuard:
 
     One norm a parameter (clipping reuses them), one sum over the batch, one vector of flags that is
     shared by all processes, so that all raise the same error. On the CPU that is before the
-    optimiser moves anything. On a GPU all share one flag that is read at the next `check`
+    optimiser moves anything. On a GPU all numbers share one flag that is read at the next `check`
     (`LateFlag`): nobody waits for the GPU, an error comes one step late, and the parameters that
     the broken step has spoilt tell its name. Call `settle()` before a state is saved or evaluated,
     so that no checkpoint is of a broken step.
@@ -78,12 +78,12 @@ class FiniteGuard:
         if module is not self._module:
             self._learn(module)
         self._runtime = runtime
-        loss = loss.detach().reshape(())
-        data = _sum_of(batch, loss)
+        loss = loss.detach()
         if self._late is None:
-            self._decide(step, runtime.any(_broken(self._numbers(loss, data))))
+            loss = loss.reshape(())
+            self._decide(step, runtime.any(_broken(self._numbers(loss, _sum_of(batch, loss)))))
         else:
-            self._send(step, loss, data, self._late)
+            self._send(Sent(step, loss, batch), self._late)
 
     def settle(self) -> None:
         """Read the verdict that is still on its way, if any, and raise what it says."""
@@ -93,7 +93,8 @@ class FiniteGuard:
         assert self._runtime is not None
         # A sum is finite only if all its numbers are.
         now = [local_part(p.detach()).sum().to(sent.loss.dtype) for p in self._parameters]
-        numbers = torch.stack([sent.loss, sent.data, *now])
+        loss = sent.loss.reshape(())
+        numbers = torch.stack([loss, _sum_of(sent.batch, loss), *now])
         wrong = self._runtime.any(_broken(numbers)).nonzero().flatten().tolist()
         raise NonFinite(self._words(sent.step, wrong))
 
@@ -143,13 +144,14 @@ class FiniteGuard:
         self._late = LateFlag(device) if on_gpu and device and not self.overflows else None
         self._module = module
 
-    def _send(self, step: int, loss: Tensor, data: Tensor, late: LateFlag) -> None:
+    def _send(self, sent: Sent, late: LateFlag) -> None:
+        others = [sent.loss, *_floats(sent.batch)]  # the data too: a kernel less than their sum
         grads = [grad for p in self._parameters if (grad := p.grad) is not None]
         world = getattr(self._runtime, "world", 1)
-        if not self._quick or not late.send(step, [*grads, loss, data], loss, data, world):
+        if not self._quick or not late.send(sent, grads + others, world):
             moved = [p for p in self._parameters if p.grad is not None]
-            plain = [*map(_values, moved), loss, data]
-            late.send(step, plain, loss, data, world)
+            plain = [*map(_values, moved), sent.loss, _sum_of(sent.batch, sent.loss)]
+            late.send(sent, plain, world)
         self.norms = None
 
     def _numbers(self, loss: Tensor, data: Tensor) -> Tensor:
@@ -236,11 +238,16 @@ def _norms(grads: Sequence[Tensor]) -> Iterator[Tensor]:
 def _sum_of(batch: Any, like: Tensor) -> Tensor:
     """The sum of all numbers of the data: finite only if all of them are. Reads them once."""
     total: Tensor | None = None
-    for x in pytree.tree_leaves(batch) if _is_nested(batch) else batch:
-        if isinstance(x, Tensor) and x.is_floating_point():
-            part = x.detach().sum(dtype=torch.float32 if x.dtype in HALF else None)
-            total = part if total is None else total + part.to(total.device)
+    for x in _floats(batch):
+        part = x.detach().sum(dtype=torch.float32 if x.dtype in HALF else None)
+        total = part if total is None else total + part.to(total.device)
     return like.new_zeros(()) if total is None else total.to(like)
+
+
+def _floats(batch: Any) -> list[Tensor]:
+    """The tensors of a batch that may hold infinities."""
+    leaves = pytree.tree_leaves(batch) if _is_nested(batch) else batch
+    return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
 
 
 def _is_nested(batch: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ class Sent(NamedTuple):
 
     step: int
     loss: Tensor
-    data: Tensor
+    batch: Any
 
 
 class LateFlag:
@@ -31,9 +31,7 @@ class LateFlag:
         self._event = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
         self._sent: Sent | None = None
 
-    def send(
-        self, step: int, numbers: list[Tensor], loss: Tensor, data: Tensor, world: int
-    ) -> bool:
+    def send(self, sent: Sent, numbers: list[Tensor], world: int) -> bool:
         """Look at all numbers; False, and nothing is sent, if one of them is no plain tensor."""
         try:
             torch._amp_foreach_non_finite_check_and_unscale_(numbers, self._flag, self._one)
@@ -44,7 +42,7 @@ class LateFlag:
         self._host.copy_(self._flag, non_blocking=True)
         if self._event is not None:
             self._event.record()
-        self._sent = Sent(step, loss, data)
+        self._sent = sent
         return True
 
     def read(self) -> Sent | None:

@@ -85,7 +85,7 @@ class Tensors(Ordered):
         orders = {device: _sent(order, device) for device in devices}  # once an epoch
         for step in range(start, self.steps):
             rows = {device: self.order.part(orders[device], step) for device in devices}
-            yield pytree.tree_map(lambda x, rows=rows: x.index_select(0, rows[x.device]), self.data)
+            yield _picked(self.data, rows)
 
     def every(self) -> Iterator[Batch]:
         """All at once."""
@@ -94,6 +94,18 @@ class Tensors(Ordered):
     def first(self) -> Batch:
         """All at once."""
         return self.data
+
+
+def _picked(data: Batch, rows: dict[torch.device, Tensor]) -> Batch:
+    """These rows of all tensors."""
+
+    def pick(x: Tensor) -> Tensor:
+        return x.index_select(0, rows[x.device])
+
+    inputs, targets = data
+    if isinstance(inputs, Tensor):  # nearly always: to walk through a tree costs a small step
+        return pick(inputs), pick(targets)
+    return pytree.tree_map(pick, inputs), pick(targets)
 
 
 def _sent(order: Tensor, device: torch.device) -> Tensor:

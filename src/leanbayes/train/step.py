@@ -58,6 +58,7 @@ class Stepper:
         self.labels = LabelGuard(parts.likelihood, parts.augment)
         self.rates = Rates(parts.optimizer, parts.config, total_steps)
         self.kl_weight = kl_weight_at(parts.config, total_steps)
+        self._likelihood = list(parts.likelihood.parameters())
         self.edit: KLEdit | None = None
         if parts.config.kl == "edit":
             self.edit = attach_kl(parts.optimizer, parts.model, num_data=parts.num_data)
@@ -73,12 +74,13 @@ class Stepper:
             self.edit.kl_weight = self.kl_weight(step)
         figures = self._gradients(step, batch, ood)
         # Averaged first: unscaling looks for infinities, and all processes must see the same.
-        parts.runtime.average_gradients(parts.likelihood.parameters())
+        parts.runtime.average_gradients(self._likelihood)
         parts.runtime.unscale(parts.optimizer)
         self.guard.check(step, figures["loss"], parts.module, parts.runtime, batch)
         if parts.config.clip is not None:
             self.guard.clip(parts.config.clip)
-        rest(parts.optimizer, trainable(parts.config, step, parts.steps_per_epoch))
+        if parts.config.train != "all":
+            rest(parts.optimizer, trainable(parts.config, step, parts.steps_per_epoch))
         parts.runtime.step(parts.optimizer)
         parts.optimizer.zero_grad()
         return figures
