@@ -1,10 +1,11 @@
 """Networks side by side are the networks alone."""
 
+import pytest
 import torch
 from torch import nn
 
 import leanbayes as lb
-from leanbayes.models.grouped import GroupedMLP
+from leanbayes.models.grouped import GroupedLinear, GroupedMLP
 
 GROUPS, INPUTS, ROWS = 3, 4, 16
 
@@ -46,3 +47,23 @@ def test_scales_begin_where_they_are_told_and_norms_can_be_left_out():
     bare = GroupedMLP(2, 3, norm=False)
     assert not any(isinstance(m, nn.BatchNorm1d) for m in bare.modules())
     assert sum(p.numel() for p in bare.parameters()) == 2 * (3 * 50 + 50 + 50 + 1)
+
+
+ESTIMATORS = [lb.MeanField(estimator=name) for name in ("shared", "exemplar", "flipout")]
+
+
+@pytest.mark.parametrize("method", [*ESTIMATORS, lb.RankOne(members=2)])
+def test_products_by_group_are_the_grouped_convolution_in_every_form(method):
+    torch.manual_seed(0)
+    fast, stock = GroupedLinear(12, 15, groups=3), nn.Conv1d(12, 15, 1, groups=3)
+    stock.load_state_dict(fast.state_dict())
+    x, likelihood, found = torch.randn(8, 12, 1).double(), lb.Gaussian(), []
+    for layer in (fast.double(), stock.double()):
+        torch.manual_seed(1)  # scales begin at random
+        model = lb.bayesianize(layer, method)
+        loss = lb.objective(model, (x, torch.zeros(8, 15, 1).double()), likelihood, num_data=8).loss
+        loss.backward()
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        mean = lb.predict(model, x, samples=4, seed=0, likelihood=likelihood).mean
+        found.append([loss.detach(), *grads, mean])
+    torch.testing.assert_close(found[0], found[1])

@@ -23,6 +23,7 @@ from leanbayes.layers.dropout import (
     BayesianDropout3d,
 )
 from leanbayes.layers.embedding import BayesianEmbedding
+from leanbayes.layers.grouped import BayesianGroupedLinear
 from leanbayes.layers.linear import BayesianLinear
 from leanbayes.layers.norm import (
     BayesianBatchNorm1d,
@@ -42,6 +43,7 @@ HOSTS: dict[type[nn.Module], type[Host]] = {
         BayesianConv1d,
         BayesianConv2d,
         BayesianConv3d,
+        BayesianGroupedLinear,
         BayesianConvTranspose1d,
         BayesianConvTranspose2d,
         BayesianConvTranspose3d,

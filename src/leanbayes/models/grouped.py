@@ -3,7 +3,37 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
+
+
+class GroupedLinear(nn.Conv1d):
+    """`nn.Conv1d` of kernels and signals of one position, as a product of matrices a group.
+
+    The same function and parameters; grouped convolutions are made for long signals and take about
+    six times as long for short ones.
+
+    Example:
+        >>> layer, x = GroupedLinear(20 * 6, 20 * 50, groups=20), torch.randn(8, 120, 1)
+        >>> torch.allclose(layer(x), nn.Conv1d.forward(layer, x), atol=1e-5)
+        True
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, groups: int) -> None:
+        super().__init__(in_channels, out_channels, 1, groups=groups)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Map [B, groups * I, 1] to [B, groups * O, 1]."""
+        y = products(input, self.weight, self.groups)
+        return y if self.bias is None else y + self.bias.unsqueeze(-1)
+
+
+def products(x: Tensor, weight: Tensor, groups: int) -> Tensor:
+    """`W_g x_g` of every group g: [B, G * I, 1] and [G * O, I, 1] give [B, G * O, 1]."""
+    rows = x.reshape(len(x), groups, -1).transpose(0, 1)
+    kernels = weight.reshape(groups, -1, weight.shape[1])
+    y = torch.bmm(rows, kernels.transpose(1, 2))
+    return y.transpose(0, 1).reshape(len(x), -1, 1)
 
 
 class GroupedMLP(nn.Module):
@@ -27,7 +57,7 @@ class GroupedMLP(nn.Module):
 
     Example:
         >>> GroupedMLP(groups=20, inputs=13).output
-        Conv1d(1000, 20, kernel_size=(1,), stride=(1,), groups=20)
+        GroupedLinear(1000, 20, kernel_size=(1,), stride=(1,), groups=20)
     """
 
     def __init__(
@@ -44,9 +74,9 @@ class GroupedMLP(nn.Module):
         widths = [groups * width for width in (inputs, *hidden)]
         pairs = list(pairwise(widths))
         self.norm_input = _norm(widths[0], norm, norm_scale)
-        self.hidden = nn.ModuleList(nn.Conv1d(i, o, 1, groups=groups) for i, o in pairs)
+        self.hidden = nn.ModuleList(GroupedLinear(i, o, groups) for i, o in pairs)
         self.norms = nn.ModuleList(_norm(o, norm, norm_scale) for o in widths[1:])
-        self.output = nn.Conv1d(widths[-1], groups * outputs, 1, groups=groups)
+        self.output = GroupedLinear(widths[-1], groups * outputs, groups)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, groups * inputs] to [B, groups * outputs]."""

@@ -10,8 +10,9 @@ Where the numbers come from (P: the paper, I: inferred; there is no public code)
   the prior brings what is missing to the paper's: `1 / (num_data K prior_std^2) = decay (K - 1) /
   K`.
 - Regression: one hidden layer, batch 100, 4000 epochs, decay 0.01, norms alone, noise precision
-  0.1, 10,000 draws: P, appendix D.7. The size of the data differs, so that copies have the Kth part
-  of the decay there and no prior.
+  0.1, 10,000 draws: P, appendix D.7. That decay stands beside the squared error (appendix C.1); the
+  Gaussian's `precision / 2` times the squared error takes as much of the decay, or 0.0005. The size
+  of the data differs, so that copies have the Kth part of the decay there and no prior.
 - Copies start at N(1, 0.1^2) of the layer's own values: I; the paper says 'randomly'.
 """
 
@@ -27,6 +28,7 @@ from leanbayes.train.config import FitConfig
 PAPER = "Chen and Shyu 2019, ensemble model patching"
 COPIES = 5
 DECAY = 2 * 0.001 / 256
+SQUARES_DECAY, PRECISION = 0.01, 0.1  # of the regressions
 Where = Literal["norm", "norm+output"]
 # Words, epochs, number of data and layers by task.
 TASKS: dict[str, tuple[str, int, int, Where]] = {
@@ -83,7 +85,7 @@ def _regression(name: str) -> Recipe:
         batch_size=100,
         optimizer="Adam",
         lr=1e-3,
-        weight_decay=0.01,
+        weight_decay=SQUARES_DECAY * PRECISION / 2,
         schedule="constant",
         kl_weight=0.0,
         evaluate_samples=10_000,

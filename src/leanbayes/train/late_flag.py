@@ -28,6 +28,7 @@ class LateFlag:
         on_gpu = device.type == "cuda"
         self._flag, self._one = torch.zeros((), device=device), torch.ones((), device=device)
         self._host = torch.zeros((), pin_memory=on_gpu)
+        self._seen = self._host.numpy()  # the same memory, read without a call of torch
         self._event = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
         self._sent: Sent | None = None
 
@@ -52,7 +53,7 @@ class LateFlag:
             return None
         if self._event is not None:
             self._event.synchronize()
-        if not self._host.item():
+        if not self._seen:
             return None
         self._flag.zero_()
         return sent

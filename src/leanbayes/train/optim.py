@@ -149,6 +149,16 @@ def trainable(config: FitConfig, step: int, steps_per_epoch: int) -> frozenset[s
     return (NETWORK if network else POSTERIOR) | LIKELIHOOD
 
 
+def clear(optimizer: torch.optim.Optimizer) -> None:
+    """Forget all gradients: `zero_grad` without its bookkeeping, unless a class has its own."""
+    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:
+        optimizer.zero_grad()
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
+
+
 def rest(optimizer: torch.optim.Optimizer, moving: Collection[str]) -> None:
     """Let the next steps move the groups of these names alone; others keep values and moments.
 

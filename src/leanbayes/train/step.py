@@ -21,7 +21,7 @@ from leanbayes.train.advice import LabelGuard, is_out_of_memory, memory_advice, 
 from leanbayes.train.config import FitConfig
 from leanbayes.train.evaluation import on_device
 from leanbayes.train.guards import FiniteGuard
-from leanbayes.train.optim import Rates, kl_weight_at, rest, trainable
+from leanbayes.train.optim import Rates, clear, kl_weight_at, rest, trainable
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.state import generators, set_generators
 
@@ -59,6 +59,7 @@ class Stepper:
         self.rates = Rates(parts.optimizer, parts.config, total_steps)
         self.kl_weight = kl_weight_at(parts.config, total_steps)
         self._likelihood = list(parts.likelihood.parameters())
+        self._autocast = parts.runtime.autocast()  # to build one takes a part of a small step
         self.edit: KLEdit | None = None
         if parts.config.kl == "edit":
             self.edit = attach_kl(parts.optimizer, parts.model, num_data=parts.num_data)
@@ -82,7 +83,7 @@ class Stepper:
         if parts.config.train != "all":
             rest(parts.optimizer, trainable(parts.config, step, parts.steps_per_epoch))
         parts.runtime.step(parts.optimizer)
-        parts.optimizer.zero_grad()
+        clear(parts.optimizer)
         return figures
 
     def _gradients(self, step: int, batch: tuple[Any, Any], ood: Any) -> dict[str, Tensor]:
@@ -114,7 +115,7 @@ class Stepper:
         for number, (share, piece, ood_piece) in enumerate(pieces):
             last = number == len(pieces) - 1
             with parts.runtime.synchronising(parts.module, last):
-                with parts.runtime.autocast():
+                with self._autocast:
                     found = self._objective(step, piece, ood_piece)
                 parts.runtime.backward(found.loss if len(pieces) == 1 else found.loss * share)
             loss, nll = found.loss.detach(), found.nll.detach()
