@@ -183,6 +183,20 @@ def test_the_regulariser_takes_its_own_loader():
         lb.fit(model_of(), problem(), lb.Categorical(), ood=(far, far))
 
 
+def test_ood_inputs_are_augmented_as_training_inputs_are():
+    x, y = problem(24)
+    seen = []
+
+    def half(inputs):
+        seen.append(inputs.detach().clone())
+        return inputs / 2
+
+    config = settings(steps=1, regularizer=lb.OODRegularizer(alpha=1.0, gamma=0.6))
+    ood = (torch.full_like(x, 3.0), y)
+    lb.fit(model_of(), (x, y), lb.Categorical(), ood=ood, config=config, augment=half)
+    assert [bool((inputs == 3).all()) for inputs in seen[-2:]] == [False, True]
+
+
 @pytest.mark.parametrize("name", sorted(lb.methods()))
 def test_every_method_trains(name):
     if name == "compose":

@@ -79,7 +79,7 @@ def fit(  # noqa: PLR0913
         ood: Inputs for `config.regularizer`, of the same kinds (targets are left out).
         config: Every number of the run.
         callbacks: Told of steps, evaluations and saves.
-        augment: Changes the inputs of a batch on the device, in training only.
+        augment: Changes the inputs of a batch on the device, in training only; those of `ood` too.
 
     Example:
         >>> import leanbayes as lb, torch

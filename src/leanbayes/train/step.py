@@ -130,6 +130,7 @@ class Stepper:
         inputs, target = batch
         if parts.augment is not None:
             inputs = parts.augment(inputs)
+            ood = None if ood is None else parts.augment(ood)
         options: dict[str, Any] = {
             "num_data": parts.num_data,
             "samples": config.samples,
