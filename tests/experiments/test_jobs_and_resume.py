@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import leanbayes as lb
 from leanbayes.cli import app
-from leanbayes.cli.jobs import run_all
+from leanbayes.cli.jobs import _portable
 from leanbayes.experiments import EXPERIMENTS
 from leanbayes.experiments.experiment import Experiment
 
@@ -195,10 +195,14 @@ def test_a_signal_ends_the_processes_too_and_the_rows_are_there(tmp_path, number
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     _until(lambda: out.exists() and len(json.loads(out.read_text())["rows"]) == 2)
     workers = {int(path.read_text()) for path in tmp_path.glob("began-*")}
-    process.send_signal(number)
+    if number == signal.SIGINT:  # as a terminal sends it: to all of them
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == code
     assert "Traceback" not in errors
@@ -222,16 +226,15 @@ def _alive(number):
     return not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_an_error_that_cannot_travel_comes_as_its_text():
-    ends = sorted(run_all(_strange, [1, 2], jobs=2), key=lambda ended: ended.at)
-    assert [type(ended.error) for ended in ends] == [RuntimeError, RuntimeError]
-    assert "number 1 of two" in str(ends[0].error)
-
-
 class StrangeError(Exception):
     def __init__(self, first, second):
         super().__init__(f"number {first} of {second}")
 
 
-def _strange(number):
-    raise StrangeError(number, "two")
+def test_an_error_that_cannot_travel_goes_as_its_text_and_others_with_it():
+    found = _portable(StrangeError(1, "two"))
+    assert type(found) is RuntimeError
+    assert "number 1 of two" in str(found)
+    found = _portable(lb.NonFinite("a loss"))
+    assert (type(found), str(found)) == (lb.NonFinite, "a loss")
+    assert "in a process of --jobs" in found.__notes__[0]
