@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
@@ -129,6 +130,7 @@ class Team:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         member = context.Process(target=_serve, args=(theirs, self._work, self._threads))
+        resource_tracker.ensure_running()  # it would let go of the signals that are held below
         # A process inherits what is held: a Ctrl-C of the terminal is for this one to answer.
         with _held():
             member.start()
