@@ -207,3 +207,14 @@ def test_both_are_known_by_name_and_refuse_what_is_not_there():
         MnistRates(rates=(0.1, 1.5))
     with pytest.raises(lb.ConfigError, match="methods: no 'emp'"):
         FashionWidths(methods=("emp",))
+
+
+def test_a_row_is_the_same_whether_or_not_others_came_before_it(root):
+    """Parts may run in any process, and an experiment may go on after it was cut off."""
+    files = {"images": "digits.npz.xz", "foreign": "clothes.npz"}
+    plan = MnistRates(root=str(root), smoke=True, **files)
+    together = dict(plan.parts())
+    together["map"]()
+    for label in list(together)[1:3]:
+        row = together[label]()
+        assert dict(plan.parts())[label]() == row

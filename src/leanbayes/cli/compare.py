@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leanbayes.cli.summary import moments
-from leanbayes.cli.table import render
+from leanbayes.cli.record_file import check_place, save
 
 if TYPE_CHECKING:  # they import torch
-    from leanbayes.cli.compare_runs import Ask, Outcome
-    from leanbayes.cli.settings_file import RunSettings
-    from leanbayes.errors import LeanBayesError
+    from leanbayes.cli.compare_record import Record
+    from leanbayes.cli.compare_runs import Bench, Outcome
 
 SMOKE_SEEDS = 2
 
@@ -58,89 +58,76 @@ def compare(  # noqa: PLR0913
     samples: Annotated[
         int | None, typer.Option(min=1, help="Draws a prediction; else the method's own number.")
     ] = None,
-    part: Annotated[str, typer.Option(help="What is scored: test, validation, ...")] = "test",
+    part: Annotated[
+        str,
+        typer.Option(help="What is scored: test, validation, ..., or several: validation,test."),
+    ] = "test",
     out: Annotated[Path | None, typer.Option(help="File of the record, JSON.")] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="Seconds, on a few rows.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record, no table.")] = False,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Runs side by side on the same device, a process each.")
+    ] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep the runs that the file of --out has already.")
+    ] = False,
 ) -> None:
     """Train several methods on one data set under one budget; mean and standard error by seeds.
 
     Example: leanbayes compare fashion_mini --methods map,mean_field --out compare.json --smoke
     """
     given = dict(locals())
-    from leanbayes.cli.compare_runs import Ask, labelled, settings_by_method
+    from leanbayes.cli.compare_record import Record, table_of, text_of
+    from leanbayes.cli.compare_runs import Ask, Bench
+    from leanbayes.cli.compare_settings import labelled, parts_of, settings_by_method
 
-    tables = _tables(given)
+    tables, parts = _tables(given), parts_of(part)
     names = labelled(methods, tables)
-    found = settings_by_method(tables, names, change or ())
-    count = min(seeds, SMOKE_SEEDS) if smoke else seeds
-    every = range(seed, seed + count)
-    ask = Ask(seeds=every, part=part, samples=samples, splits=splits, smoke=smoke)
-    _check_writable(out)
-    rows, errors = _rows(found, ask, given)
-    record = {
-        "command": _command(given, methods),
-        "data": data,
-        "seeds": list(every),
-        "rows": rows,
-    }
-    _write(out, record)
-    typer.echo(json.dumps(record, default=str) if as_json else _table(rows))
+    ask = Ask(parts=parts, samples=samples, splits=splits, smoke=smoke)
+    bench = Bench({}, ask)
+    bench = replace(bench, settings=settings_by_method(tables, names, change or (), bench.sets))
+    check_place(out, resume=resume)
+    every = range(seed, seed + (min(seeds, SMOKE_SEEDS) if smoke else seeds))
+    head = {"command": _command(given, methods), "data": data, "seeds": list(every)}
+    head |= {"parts": list(parts)} if len(parts) > 1 else {}
+    commands = {name: _command(given, _word(given, name)) for name in names}
+    record = Record(head, commands, every, parts)
+    if resume:
+        record.keep(out, bench)
+        _tell_kept(out, record)
+    errors = _run(record, bench, out, jobs)
+    save(out, text_of(record.plain()))
+    as_text = json.dumps(record.plain(), default=str) if as_json else table_of(record.rows, parts)
+    typer.echo(as_text)
     if errors:
         raise errors[0]
 
 
-def _rows(
-    found: Mapping[str, RunSettings], ask: Ask, given: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], list[LeanBayesError]]:
-    """A row a method; one that fails has words in the place of figures, and the others go on."""
-    from leanbayes.cli.compare_runs import failure, outcomes
-    from leanbayes.errors import LeanBayesError
+def _run(record: Record, bench: Bench, out: Path | None, jobs: int) -> list[Exception]:
+    """All runs that are missing, each saved as it ends; one that fails leaves its words."""
+    from leanbayes.cli.compare_record import text_of
+    from leanbayes.cli.jobs import obeying_signals, run_all
 
-    rows: list[dict[str, Any]] = []
-    errors: list[LeanBayesError] = []
-    for name, settings in found.items():
-        done: list[Outcome] = []
-        row: dict[str, Any] = {"method": name}
-        try:
-            for outcome in outcomes(settings, ask):
-                done.append(outcome)
-                _tell(name, outcome)
-        except LeanBayesError as error:
-            errors.append(error)
-            row["failed"] = failure(error)
-            typer.echo(f"{name}: {row['failed']}", err=True)
-        row |= _head(_command(given, _word(given, name)), done)
-        rows.append({**row, **_summary(done)} if done else row)
-        _write_part(given["out"], rows)
-    return rows, errors
+    errors: dict[int, Exception] = {}
+    missing = record.missing
+    with obeying_signals(), closing(run_all(bench, missing, jobs)) as ends:
+        for ended in ends:
+            run = missing[ended.at]
+            if ended.error is None:
+                record.done[run] = ended.value
+                _tell(run[0], ended.value)
+            else:
+                errors[ended.at] = ended.error
+                record.failed[run] = " ".join(str(ended.error).split())
+                typer.echo(f"{run[0]}, seed {run[1]}: {record.failed[run]}", err=True)
+            save(out, text_of(record.plain()))
+    return [errors[at] for at in sorted(errors)]
 
 
 def _word(given: Mapping[str, Any], label: str) -> str:
     """What `--methods` says of this label."""
     words: list[str] = [word.strip() for word in given["methods"].split(",")]
     return next(word for word in words if word.partition("=")[0].strip() == label)
-
-
-def _summary(done: Sequence[Outcome]) -> dict[str, Any]:
-    """Figures over the seeds, and what each of them gave."""
-    names = list(done[0].figures)
-    runs = [{"seed": o.seed, "seconds": o.seconds, "figures": dict(o.figures)} for o in done]
-    return {
-        "config": done[0].config,
-        "figures": {name: moments([o.figures.get(name) for o in done]) for name in names},
-        "parameters": done[0].parameters,
-        "parameters_added": done[0].parameters_added,
-        "seconds": sum(o.seconds for o in done),
-        "training_seconds": sum(o.training_seconds for o in done),
-        "runs": runs,
-    }
-
-
-def _head(command: str, done: Sequence[Outcome]) -> dict[str, Any]:
-    from leanbayes.records import provenance
-
-    return provenance(command, done[0].device if done else None)
 
 
 def _tables(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,71 +179,17 @@ def _command(given: Mapping[str, Any], methods: str) -> str:
 
 
 def _tell(name: str, outcome: Outcome) -> None:
-    figures = ", ".join(f"{key} {value:.4g}" for key, value in outcome.figures.items())
-    typer.echo(f"{name}, seed {outcome.seed}: {figures}, {outcome.seconds:.1f} s", err=True)
+    several = len(outcome.figures) > 1
+    words = [
+        f"{part + ' ' if several else ''}{key} {value:.4g}"
+        for part, figures in outcome.figures.items()
+        for key, value in figures.items()
+    ]
+    line = f"{name}, seed {outcome.seed}: {', '.join(words)}, {outcome.seconds:.1f} s"
+    typer.echo(line, err=True)
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Methods down, figures across: mean and standard error."""
-    every = dict.fromkeys(name for row in rows for name in row.get("figures", {}))
-    figures = [name for name in every if not name.startswith("iou_")]  # in the record alone
-    cells: Sequence[tuple[str, Callable[[Mapping[str, Any]], str]]] = (
-        ("parameters", lambda row: f"{row['parameters']:,}"),
-        ("added", lambda row: f"{row['parameters_added']:,}"),
-        ("seconds", lambda row: f"{row['seconds']:.0f}"),
-    )
-    head = ["method", *figures, *(name for name, _ in cells)]
-    lines = []
-    for row in rows:
-        shown = [_figure(row.get("figures", {}).get(name)) for name in figures]
-        rest = [cell(row) if "figures" in row else "-" for _, cell in cells]
-        lines.append([row["method"], *shown, *rest])
-    failed = [f"{row['method']} failed: {row['failed']}" for row in rows if "failed" in row]
-    return "\n".join([render(head, lines), *failed])
-
-
-def _figure(found: Mapping[str, float | None] | None) -> str:
-    if found is None or found["mean"] is None:
-        return "-"
-    error = found["standard_error"]
-    return f"{found['mean']:.4f}" + ("" if error is None else f" +- {error:.4f}")
-
-
-def _check_writable(out: Path | None) -> None:
-    """Fail before the training, not after it."""
-    if out is None:
-        return
-    from leanbayes.errors import ConfigError
-
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.is_dir():
-            raise IsADirectoryError(21, "it is a folder")
-        with _beside(out).open("wb"):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"--out must be a file that can be written, found {str(out)!r}: {error.strerror}"
-        ) from error
-
-
-def _write_part(out: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
-    """What is done so far, beside the file, for a comparison that is cut off."""
-    if out is not None:
-        _save(_beside(out), {"rows": rows})
-
-
-def _write(out: Path | None, record: Mapping[str, Any]) -> None:
-    if out is not None:
-        _save(out, record)
-        _beside(out).unlink(missing_ok=True)
-
-
-def _save(path: Path, record: Mapping[str, Any]) -> None:
-    from leanbayes.train.folder import write_file
-
-    write_file(path, (json.dumps(record, indent=1, default=str) + "\n").encode())
-
-
-def _beside(out: Path) -> Path:
-    return out.with_name(f"{out.name}.part")
+def _tell_kept(out: Path | None, record: Record) -> None:
+    every = len(record.commands) * len(record.seeds)
+    if out is not None and record.done:
+        typer.echo(f"{len(record.done)} of {every} runs kept from {out.name}", err=True)

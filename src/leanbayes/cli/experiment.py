@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from leanbayes.cli.record_file import check_place, earlier, refuse_others, save
 
 if TYPE_CHECKING:  # it imports torch
     from leanbayes.experiments import Experiment
@@ -27,6 +33,12 @@ def experiment(  # noqa: PLR0913
     out: Annotated[Path | None, typer.Option(help="File of the rows, JSON.")] = None,
     picture: Annotated[Path | None, typer.Option(help="PNG, where there is a picture.")] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="Seconds, to see that it runs.")] = False,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Parts that run side by side, a process each.")
+    ] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep the rows that the file of --out has already.")
+    ] = False,
 ) -> None:
     """Run an experiment of the papers; the file is written after every row.
 
@@ -35,7 +47,8 @@ def experiment(  # noqa: PLR0913
     given = {"root": root, "seed": seed, "device": device, "smoke": smoke}
     chosen = _chosen(name, {k: v for k, v in given.items() if v is not None}, change or [])
     command = _command(name, {**given, "out": out, "picture": picture}, change or [])
-    rows = _run(chosen, command, out)
+    check_place(out, resume=resume)
+    rows = _run(chosen, command, out, jobs=jobs, resume=resume)
     if picture is not None:
         from leanbayes.experiments.picture import draw
 
@@ -60,21 +73,75 @@ def _chosen(name: str, given: dict[str, Any], changes: list[str]) -> Experiment:
     return built
 
 
-def _run(chosen: Experiment, command: str, out: Path | None) -> list[dict[str, Any]]:
-    from dataclasses import asdict
+def _run(
+    chosen: Experiment, command: str, out: Path | None, *, jobs: int, resume: bool
+) -> list[dict[str, Any]]:
+    """The rows in the order of the experiment, each saved as it comes; errors come last."""
+    from leanbayes.cli.jobs import obeying_signals, run_all
 
-    import torch
+    head, labels = _head(chosen), list(dict.fromkeys(label for label, _ in chosen.parts()))
+    rows = _kept(out, head, labels) if resume else {}
+    missing = [label for label in labels if label not in rows]
+    errors: dict[int, Exception] = {}
+    work = Part(chosen, command)
+    with obeying_signals(), closing(run_all(work, missing, jobs)) as ends:
+        for ended in ends:
+            label = missing[ended.at]
+            if ended.error is not None:
+                errors[ended.at] = ended.error
+                typer.echo(f"{label}: failed: {' '.join(str(ended.error).split())}", err=True)
+                continue
+            rows[label] = row = ended.value
+            typer.echo(f"{label}: {_figures(row)} ({row['seconds']:.1f} s)")
+            save(out, text_of({**head, "rows": [rows[key] for key in labels if key in rows]}))
+    if errors:
+        raise errors[min(errors)]
+    return [rows[label] for label in labels]
 
-    from leanbayes.records import provenance
 
+@dataclass(frozen=True)
+class Part:
+    """Runs a part by its label, with where the row comes from."""
+
+    chosen: Experiment
+    command: str
+
+    @cached_property
+    def _parts(self) -> dict[str, Callable[[], dict[str, Any]]]:
+        return dict(self.chosen.parts())
+
+    def __call__(self, label: str) -> dict[str, Any]:
+        """The row of this part."""
+        import torch
+
+        from leanbayes.experiments.experiment import timed
+        from leanbayes.records import provenance
+
+        row = timed(label, self._parts[label])
+        return {**row, **provenance(self.command, torch.device(self.chosen.device))}
+
+
+def _head(chosen: Experiment) -> dict[str, Any]:
     # The folder of the data is a matter of the machine.
     settings = {k: v for k, v in asdict(chosen).items() if k != "root"}
-    head = {"experiment": chosen.name, "settings": settings}
-    rows: list[dict[str, Any]] = []
-    for row in chosen.rows():
-        rows.append({**row, **provenance(command, torch.device(chosen.device))})
-        typer.echo(f"{row['label']}: {_figures(row)} ({row['seconds']:.1f} s)")
-        _write(out, {**head, "rows": rows})
+    return {"experiment": chosen.name, "settings": settings}
+
+
+def _kept(out: Path | None, head: dict[str, Any], labels: list[str]) -> dict[str, dict[str, Any]]:
+    """The rows that an earlier run under the same settings has left, by label."""
+    from leanbayes.errors import CheckpointError
+
+    keys = {"experiment": str, "settings": dict, "rows": list}
+    found = earlier(out, keys, "leanbayes experiment")
+    if out is None or found is None:
+        return {}
+    old, new = ({"experiment": h["experiment"], **h["settings"]} for h in (found, head))
+    refuse_others(out, "rows", old, new)
+    rows = {row.get("label"): row for row in found["rows"]}
+    strange = [label for label in rows if label not in labels]
+    if strange:
+        raise CheckpointError(f"--resume: {out} has a row {strange[0]!r}, which is not of {labels}")
+    typer.echo(f"{len(rows)} of {len(labels)} rows kept from {out.name}", err=True)
     return rows
 
 
@@ -88,14 +155,6 @@ def _figures(row: dict[str, Any]) -> str:
         elif isinstance(value, float) and key != "seconds":
             words.append(f"{key} {value:.4g}")
     return ", ".join(words)
-
-
-def _write(out: Path | None, record: dict[str, Any]) -> None:
-    from leanbayes.train.folder import write_file
-
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_file(out, text_of(record).encode())
 
 
 def text_of(record: dict[str, Any]) -> str:

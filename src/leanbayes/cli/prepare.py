@@ -41,9 +41,15 @@ class Prepared:
         return found
 
 
-def prepare(settings: RunSettings) -> Prepared:
-    """Read the data, build the network, load its weights; the generator decides on fresh ones."""
-    data = read_data(settings.data.name, settings.data.options)
+def prepare(settings: RunSettings, data: Data | None = None) -> Prepared:
+    """Read the data, build the network, load its weights; the generator decides on fresh ones.
+
+    Args:
+        settings: Of the run.
+        data: What the reader gives, where it has been asked already.
+    """
+    if data is None:
+        data = read_data(settings.data.name, settings.data.options)
     if data.train is None:
         raise lb.DataError(
             f"{data.name} has nothing to train on, only parts to be scored: give other data (for "

@@ -147,9 +147,11 @@ class Bench:
 
     def row(self, method: Method, rate: float, *, trained: bool = True) -> Row:
         """The row of a method, from the trained network or from scratch."""
+        # Before the seed is set: the row is the same whether or not another came before it.
+        start = self.trained.model.net.state_dict() if trained else None
         config, net = self._config(method), self._net()
-        if trained:
-            net.load_state_dict(self.trained.model.net.state_dict())
+        if start is not None:
+            net.load_state_dict(start)
         done = adapt(net, method, self.data.train, config=config)
         return self._figures(done, rate, config) | self._flops(done, rate, config.samples, trained)
 

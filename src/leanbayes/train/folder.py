@@ -132,7 +132,7 @@ def _refuse_another_run(path: Path, settings: Mapping[str, Any]) -> None:
         if not isinstance(old, dict):
             raise CheckpointError(f"{path.name}/{CONFIG} is damaged: {part!r} is missing")
         free = FREE if part == "fit" else frozenset()
-        lines += _differences(old, new, "" if part == "fit" else "method.", free)
+        lines += differences(old, new, "" if part == "fit" else "method.", free)
     if lines:
         raise ConfigError(
             f"folder={path.name!r} holds a run with other settings: {'; '.join(lines)}. Choose "
@@ -141,7 +141,7 @@ def _refuse_another_run(path: Path, settings: Mapping[str, Any]) -> None:
         )
 
 
-def _differences(
+def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], prefix: str, free: frozenset[str]
 ) -> list[str]:
     """`key: old there, new now`, down through nested settings."""
@@ -149,7 +149,7 @@ def _differences(
     for key in sorted({*old, *new} - free):
         before, now = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(now, dict):
-            lines += _differences(before, now, f"{prefix}{key}.", frozenset())
+            lines += differences(before, now, f"{prefix}{key}.", frozenset())
         elif before != now:
             lines.append(f"{prefix}{key}: {before!r} there, {now!r} now")
     return lines
@@ -162,7 +162,7 @@ def _warn_of_other_versions(path: Path, found: Mapping[str, Any]) -> None:
         earlier = parse_json(path / ENVIRONMENT, _read(path / ENVIRONMENT))
     except CheckpointError:  # says nothing about the run itself, and is about to be written anew
         return
-    lines = _differences(earlier, found, "", frozenset())
+    lines = differences(earlier, found, "", frozenset())
     if lines:
         warnings.warn(
             f"the run in {path.name!r} goes on in another environment ({'; '.join(lines)}): it is "

@@ -1,0 +1,211 @@
+"""The record of a comparison: a row a method, in the order in which they were asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leanbayes.cli.record_file import earlier, refuse_others
+from leanbayes.cli.summary import moments
+from leanbayes.cli.table import render
+
+if TYPE_CHECKING:  # they import torch
+    from leanbayes.cli.compare_runs import Bench, Outcome, Run
+
+Row = Mapping[str, Any]
+
+
+@dataclass
+class Record:
+    """What is known so far.
+
+    Attributes:
+        head: Begins the file.
+        commands: By label: gives the row again.
+        seeds: Of every label.
+        parts: Of the data; figures of one stand alone, those of several by part.
+        done: Runs that gave figures.
+        failed: Words of those that did not.
+    """
+
+    head: Mapping[str, Any]
+    commands: Mapping[str, str]
+    seeds: Sequence[int]
+    parts: Sequence[str]
+    done: dict[Run, Outcome] = field(default_factory=dict)
+    failed: dict[Run, str] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[Run]:
+        """Runs that have not ended yet, in order."""
+        every = [(label, seed) for label in self.commands for seed in self.seeds]
+        return [run for run in every if run not in self.done and run not in self.failed]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a method with a run that has ended."""
+        ended = {label for label, _ in (*self.done, *self.failed)}
+        return [self._row(label) for label in self.commands if label in ended]
+
+    def plain(self) -> dict[str, Any]:
+        """The file; it says how many runs it still lacks."""
+        left = {"unfinished": len(self.missing)} if self.missing else {}
+        return {**self.head, **left, "rows": self.rows}
+
+    def _row(self, label: str) -> dict[str, Any]:
+        """Figures over the seeds; words in their place where all have failed."""
+        from leanbayes.records import provenance
+
+        done = [self.done[label, seed] for seed in self.seeds if (label, seed) in self.done]
+        row: dict[str, Any] = {"method": label, **_failures(self.failed, label)}
+        if not done:
+            return {**row, **provenance(self.commands[label])}
+        row |= {"command": self.commands[label], **done[0].origin}
+        return {**row, **self._summary(done)}
+
+    def _summary(self, done: Sequence[Outcome]) -> dict[str, Any]:
+        """Figures over the seeds, and what each of them gave."""
+        figures = {part: _moments([o.figures[part] for o in done]) for part in self.parts}
+        return {
+            "config": done[0].config,
+            "figures": self._shown(figures),
+            "parameters": done[0].parameters,
+            "parameters_added": done[0].parameters_added,
+            "seconds": sum(o.seconds for o in done),
+            "training_seconds": sum(o.training_seconds for o in done),
+            "runs": [self._run(o, done[0].origin) for o in done],
+        }
+
+    def _run(self, outcome: Outcome, origin: Row) -> dict[str, Any]:
+        """One seed; with where it comes from if that is not what the row says."""
+        found = {
+            "seed": outcome.seed,
+            "seconds": outcome.seconds,
+            "training_seconds": outcome.training_seconds,
+            "figures": self._shown(outcome.figures),
+        }
+        return found | {k: v for k, v in outcome.origin.items() if v != origin[k]}
+
+    def _shown(self, figures: Mapping[str, Any]) -> Any:
+        return figures[self.parts[0]] if len(self.parts) == 1 else dict(figures)
+
+    def keep(self, out: Path | None, bench: Bench) -> None:
+        """Take over the runs that the file has, if they are of the same settings."""
+        from leanbayes.errors import CheckpointError
+
+        found = earlier(out, {"seeds": list, "rows": list}, "leanbayes compare")
+        if out is None or found is None:
+            return
+        for row in found["rows"]:
+            try:
+                runs = self._kept(row)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                words = f"--resume: {out} is damaged in a row ({type(error).__name__}: {error})"
+                raise CheckpointError(words) from None
+            self._check(out, row, runs, bench)
+            self.done |= {(row["method"], run.seed): run for run in runs}
+
+    def _check(self, out: Path, row: Row, runs: Sequence[Outcome], bench: Bench) -> None:
+        """Refuse what this command would lose or mix with something else."""
+        from leanbayes.errors import ConfigError
+
+        label, strange = row["method"], [r.seed for r in runs if r.seed not in self.seeds]
+        if label not in self.commands:
+            raise ConfigError(f"--resume: {out} has a row of {label!r}: name it in --methods too")
+        if strange:
+            raise ConfigError(
+                f"--resume: {out} has seed {strange[0]} of {label}, asked for are "
+                f"{self.seeds[0]} to {self.seeds[-1]}: write --seed and --seeds that cover it"
+            )
+        if runs:
+            old, new = runs[0].config, bench.config(label, runs[0].seed)
+            refuse_others(out, f"a row of {label!r}", *(_telling(c) for c in (old, new)))
+
+    def _kept(self, row: Row) -> list[Outcome]:
+        """The runs of a row as they were."""
+        from leanbayes.cli.compare_runs import Outcome
+
+        runs = row.get("runs", [])
+        common = {key: row[key] for key in ("config", "parameters", "parameters_added") if runs}
+        names = ("commit", "environment")
+        return [
+            Outcome(
+                seed=int(run["seed"]),
+                figures=self._by_part(run["figures"]),
+                seconds=float(run["seconds"]),
+                # Older files have the sum alone.
+                training_seconds=run.get("training_seconds", row["training_seconds"] / len(runs)),
+                origin={name: run[name] if name in run else row[name] for name in names},
+                **common,
+            )
+            for run in runs
+        ]
+
+    def _by_part(self, figures: Mapping[str, Any]) -> Mapping[str, Any]:
+        nested = any(isinstance(value, dict) for value in figures.values())
+        return figures if nested else {self.parts[0]: figures}
+
+
+def _telling(config: Row) -> dict[str, Any]:
+    """The settings that change figures."""
+    from leanbayes.train.folder import FREE
+
+    silent = FREE - {"epochs", "steps", "patience"}
+    fit = {key: value for key, value in config["fit"].items() if key not in silent}
+    return {**config, "fit": fit}
+
+
+def _failures(failed: Mapping[Run, str], label: str) -> dict[str, Any]:
+    own = {seed: words for (name, seed), words in sorted(failed.items()) if name == label}
+    return {"failed": next(iter(own.values())), "failed_seeds": list(own)} if own else {}
+
+
+def _moments(figures: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    return {name: moments([found.get(name) for found in figures]) for name in figures[0]}
+
+
+def text_of(record: Row) -> str:
+    """The text of the file."""
+    return json.dumps(record, indent=1, default=str) + "\n"
+
+
+def table_of(rows: Sequence[Row], parts: Sequence[str]) -> str:
+    """Methods down, a line a part where there are several; figures across, mean and error."""
+    lines = [(row, part, _of_part(row, part, parts)) for row in rows for part in parts]
+    every = dict.fromkeys(name for _, _, figures in lines for name in figures)
+    names = [name for name in every if not name.startswith("iou_")]  # in the record alone
+    several = len(parts) > 1
+    head = ["method", *(["part"] if several else []), *names, *CELLS]
+    cells = [
+        [row["method"], *([part] if several else []), *_cells(row, figures, names)]
+        for row, part, figures in lines
+    ]
+    failed = [f"{row['method']} failed: {row['failed']}" for row in rows if "failed" in row]
+    return "\n".join([render(head, cells, left=1 + several), *failed])
+
+
+CELLS: Mapping[str, Callable[[Row], str]] = {
+    "parameters": lambda row: f"{row['parameters']:,}",
+    "added": lambda row: f"{row['parameters_added']:,}",
+    "seconds": lambda row: f"{row['seconds']:.0f}",
+}
+
+
+def _of_part(row: Row, part: str, parts: Sequence[str]) -> Mapping[str, Any]:
+    figures: Mapping[str, Any] = row.get("figures", {})
+    return figures if len(parts) == 1 else figures.get(part, {})
+
+
+def _cells(row: Row, figures: Row, names: Sequence[str]) -> list[str]:
+    rest = [cell(row) if "figures" in row else "-" for cell in CELLS.values()]
+    return [*(_figure(figures.get(name)) for name in names), *rest]
+
+
+def _figure(found: Mapping[str, float | None] | None) -> str:
+    if found is None or found["mean"] is None:
+        return "-"
+    error = found["standard_error"]
+    return f"{found['mean']:.4f}" + ("" if error is None else f" +- {error:.4f}")

@@ -1,0 +1,82 @@
+"""The file of `--out`: there whole or not at all, and gone on with by `--resume`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def check_place(out: Path | None, *, resume: bool = False) -> None:
+    """Fail before the training, not after it."""
+    from leanbayes.errors import ConfigError
+
+    if out is None:
+        if resume:
+            raise ConfigError("--resume goes on with a file: write --out FILE.json")
+        return
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.is_dir():
+            raise IsADirectoryError(21, "it is a folder")
+        beside = out.with_name(f".{out.name}.new")  # where it will be written first
+        beside.touch()
+        beside.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"--out must be a file that can be written, found {str(out)!r}: {error.strerror}"
+        ) from error
+
+
+def save(out: Path | None, text: str) -> None:
+    """The old file or the new one, never a part of one."""
+    from leanbayes.train.folder import write_file
+
+    if out is not None:
+        write_file(out, text.encode())
+
+
+def earlier(out: Path | None, keys: Mapping[str, type], command: str) -> dict[str, Any] | None:
+    """What the file holds; None where there is none yet.
+
+    Args:
+        out: The file.
+        keys: What has to be in it, and of which type.
+        command: That writes such files.
+
+    Raises:
+        CheckpointError: It is damaged, or another command's.
+    """
+    from leanbayes.errors import CheckpointError
+    from leanbayes.storage import parse_json
+
+    if out is None or not out.exists():
+        return None
+    try:
+        found = parse_json(out, out.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"cannot read {out}: {error.strerror}") from None
+    except CheckpointError as error:
+        raise CheckpointError(f"--resume: {error}; {ADVICE}") from None
+    wrong = [key for key, kind in keys.items() if not isinstance(found.get(key), kind)]
+    if wrong or not all(isinstance(row, dict) for row in found["rows"]):
+        words = f"expected {', '.join(keys)} as `{command}` writes them"
+        raise CheckpointError(f"--resume: {out} is another kind of file: {words}; {ADVICE}")
+    return found
+
+
+ADVICE = "it is left as it is; choose another --out, or leave --resume out to write it anew"
+
+
+def refuse_others(out: Path, what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Raise where settings differ, with the ones that do."""
+    from leanbayes.errors import ConfigError
+    from leanbayes.train.folder import differences
+
+    lines = differences(old, json.loads(json.dumps(new, default=str)), "", frozenset())
+    if lines:
+        raise ConfigError(
+            f"--resume: {out} holds {what} with other settings: {'; '.join(lines)}. Choose another "
+            "--out, or the old settings to go on"
+        )
