@@ -59,14 +59,15 @@ def evaluate(  # noqa: PLR0913
     name = str(card.data.get("reader")) if data is None else data
     found = read_data(name, _options(card, name, root, change or []), "--set")
     judge = Judge(card, net.to(device_of(device)), batch, {"samples": samples, "seed": seed})
-    prediction, target = judge.predicted(part_of(found, part), found.normalize)
-    figures = judge.figures(prediction, target, found.ignore_index)
+    judged = judge.judged(part_of(found, part), found.normalize, found.ignore_index)
+    figures = dict(judged.figures)
     if ood is not None:
         options = {} if ood_root is None else {"root": ood_root}
         others = found if ood in found.extra else read_data(ood, options, "--ood")
         foreign = others.extra[ood] if ood in found.extra else (others.test or others.train)
-        figures |= judge.told_apart(prediction, judge.predicted(foreign, others.normalize)[0])
-    _print({"data": name, "part": part, "count": len(prediction), **figures}, as_json)
+        strange = judge.uncertainty(foreign, others.normalize)
+        figures |= judge.told_apart(judged.uncertainty, strange)
+    _print({"data": name, "part": part, "count": judged.count, **figures}, as_json)
 
 
 def _options(card: Card, name: str, root: str | None, changes: list[str]) -> dict[str, Any]:
