@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 import leanbayes as lb
 from leanbayes.cli.card import Card
@@ -201,6 +201,20 @@ def batches(part: Any, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
     x, y = part
     for start in range(0, len(x), rows):
         yield x[start : start + rows], y[start : start + rows]
+
+
+def size_of(part: Any) -> int:
+    """Rows of a part."""
+    rows: Any = part if isinstance(part, Dataset) else part[0]
+    return len(rows)
+
+
+def rows_at(part: Any, rows: list[int]) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of some rows of a part."""
+    if isinstance(part, Dataset):
+        x, y = next(iter(DataLoader(Subset(part, rows), len(rows))))
+        return x, y
+    return part[0][rows], part[1][rows]
 
 
 def _of_classes(found: Classification, target: Tensor, ignore_index: int) -> dict[str, float]:
