@@ -5,7 +5,7 @@ import torch
 
 import leanbayes as lb
 from leanbayes.cli.card import Card
-from leanbayes.cli.figures import Judge, Kept, rows_of_pass
+from leanbayes.cli.figures import Judge, Kept, rows_at, rows_of_pass, size_of
 from leanbayes.cli.tally import DenseTally, class_ious, confusion
 from leanbayes.errors import DataError
 from leanbayes.prediction import BinaryClassification, Classification
@@ -145,6 +145,19 @@ def test_a_judge_streams_and_gives_what_all_predictions_together_give(judge):
     strange = judge.uncertainty((3 * x, labels), None)
     area = lb.metrics.auroc(judged.uncertainty.total, strange.total)
     assert judge.told_apart(judged.uncertainty, strange)["auroc_total"] == float(area)
+
+
+def test_a_dataset_is_read_as_tensors_are(judge):
+    x, (_, labels) = torch.randn(7, 3, 6, 5), scenes(3)
+    lazy = torch.utils.data.TensorDataset(x, labels)
+    assert judge.scored(lazy, None, VOID) == judge.scored((x, labels), None, VOID)
+    assert size_of(lazy) == size_of((x, labels)) == 7
+    for part in (lazy, (x, labels)):
+        inputs, targets = rows_at(part, [1, 5])
+        assert torch.equal(inputs, x[[1, 5]])
+        assert torch.equal(targets, labels[[1, 5]])
+    with pytest.raises(DataError, match="no examples"):
+        judge.scored((x[:0], labels[:0]), None, VOID)
 
 
 def test_no_more_than_one_batch_of_dense_probabilities_is_alive(judge, monkeypatch):
