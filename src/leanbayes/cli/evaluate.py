@@ -75,6 +75,7 @@ def evaluate(  # noqa: PLR0913
     name = str(card.data.get("reader")) if data is None else data
     found = read_data(name, _options(card, name, root, change or []), "--set")
     judge = Judge(card, net.to(device_of(device)), batch, {"samples": samples, "seed": seed})
+    judges = {run: judge, **_others(judge, beside or [], model)}
     judged = judge.judged(part_of(found, part), found.normalize, found.ignore_index)
     figures = dict(judged.figures)
     if ood is not None:
@@ -85,7 +86,6 @@ def evaluate(  # noqa: PLR0913
         figures |= judge.told_apart(judged.uncertainty, strange)
     told = {"data": name, "part": part, "count": judged.count, **figures}
     if picture is not None:
-        judges = {run: judge, **_others(judge, beside or [], model)}
         _draw(judges, found, part, images, picture)
         told["picture"] = str(picture)
     _print(told, as_json)
