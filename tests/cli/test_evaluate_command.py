@@ -8,7 +8,7 @@ import torch
 
 import leanbayes as lb
 from leanbayes.cli.card import Card
-from leanbayes.cli.figures import Judge, class_ious
+from leanbayes.cli.figures import Judge
 from leanbayes.cli.readers import DATA
 from leanbayes.cli.words import explained, options
 from leanbayes.prediction import Classification
@@ -77,11 +77,6 @@ def test_data_whose_name_is_not_their_readers_are_found_again(leanbayes, tmp_pat
     assert (found["data"], found["count"]) == ("sklearn_table", 15)
 
 
-def test_overlaps_are_those_of_the_classes_that_occur():
-    labels, target = torch.tensor([0, 0, 1, 1, 1, 3]), torch.tensor([0, 1, 1, 1, 3, 1])
-    assert class_ious(labels, target, 5) == {0: 1 / 2, 1: 2 / 5, 3: 0.0}
-
-
 def test_figures_of_dense_labels_leave_ignored_elements_out():
     generator = torch.Generator().manual_seed(0)
     probs = torch.randn(2, 3, 4, 5, generator=generator).double().softmax(1)
@@ -95,7 +90,7 @@ def test_figures_of_dense_labels_leave_ignored_elements_out():
     assert figures["accuracy"] == pytest.approx(right.double().mean().item())
     total = found.total[known]
     pairs = (total[~right][:, None] > total[right]).double().mean().item()
-    assert figures["error_auroc"] == pytest.approx(pairs)
+    assert figures["error_auroc"] == pytest.approx(pairs, abs=0.01)  # a histogram
     ious = [figures[f"iou_{name}"] for name in card.classes]
     assert figures["mean_iou"] == pytest.approx(sum(ious) / 3)
 

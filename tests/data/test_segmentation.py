@@ -1,5 +1,6 @@
 import io
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,15 +80,17 @@ def test_camvid_has_eleven_classes_and_ignores_void(root):
     assert data.task == "segmentation"
 
 
-def test_camvid_is_scaled_images_by_area_and_labels_by_pixel(root):
-    data = camvid(root=root, size=(2, 3))
-    pixels, labels = frames("train")
-    # Pillow averages along rows, rounds to bytes, then does the same along columns.
-    rows = np.floor(pixels.reshape(3, 4, 3, 2, 3).mean(3) + 0.5)
-    areas = np.floor(rows.reshape(3, 2, 2, 3, 3).mean(2) + 0.5)
-    raw = data.normalize.undo(data.train[0]).permute(0, 2, 3, 1) * 255
-    np.testing.assert_allclose(raw, areas, atol=1e-3)
-    assert np.array_equal(data.train[1], labels[:, 1::2, 1::2])
+@pytest.mark.parametrize("size", [(2, 3), (3, 5), (8, 10)])
+def test_whole_frames_are_scaled_images_bilinearly_and_labels_by_pixel(root, size):
+    data = camvid(root=root, size=size)
+    pixels, labels = (torch.from_numpy(array) for array in frames("train"))
+    scaled = torch.nn.functional.interpolate(
+        pixels.permute(0, 3, 1, 2).float(), size=size, mode="bilinear", antialias=True
+    )
+    raw = data.normalize.undo(data.train[0]) * 255
+    torch.testing.assert_close(raw, scaled, atol=1.01, rtol=0)  # Pillow rounds to bytes, twice
+    at = [((torch.arange(n) + 0.5) * m / n).long() for n, m in zip(size, (4, 6), strict=True)]
+    assert torch.equal(data.train[1], labels[:, at[0]][:, :, at[1]].long())
 
 
 def test_camvid_without_files_or_parts_says_what_is_expected(tmp_path):
@@ -191,6 +194,24 @@ def test_cityscapes_is_a_dataset_that_a_loader_batches(streets):
     assert images.shape == (3, 3, 4, 8)
     assert labels.shape == (3, 4, 8)
     assert set(labels.unique().tolist()) <= {*range(19), 255}
+
+
+def test_cityscapes_scales_whole_scenes(streets):
+    """A dark left half stays the left half, in image and labels, at any proportions."""
+    left = np.repeat([[7] * 8 + [23] * 8], 4, 0).astype(np.uint8)
+    pixels = np.where(left[..., None] == 7, 0, 255).repeat(3, -1).astype(np.uint8)
+    stem = streets / "leftImg8bit" / "val" / "ulm" / "ulm_000000_000019_leftImg8bit.png"
+    save(stem, pixels)
+    named = str(stem).replace("leftImg8bit", "gtFine").replace("gtFine.", "gtFine_labelIds.")
+    save(Path(named), left)
+    for size in ((4, 4), (6, 2), (3, 16)):
+        data = cityscapes(root=str(streets), size=size)
+        image, labels = data.test[0]
+        raw = data.normalize.undo(image[None])[0, 0]
+        half = size[1] // 2
+        assert (labels == torch.tensor([0] * half + [10] * half)).all()
+        assert (raw[:, 0] < 0.3).all()
+        assert (raw[:, -1] > 0.7).all()
 
 
 def test_cityscapes_names_what_is_missing(streets):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -20,6 +21,9 @@ from leanbayes.cli.predict import (
 
 if TYPE_CHECKING:
     from leanbayes.cli.card import Card
+    from leanbayes.cli.figures import Judge
+    from leanbayes.data.dataset import Data
+    from leanbayes.prediction import Classification
 
 
 def evaluate(  # noqa: PLR0913
@@ -43,11 +47,22 @@ def evaluate(  # noqa: PLR0913
     device: DeviceFlag = "auto",
     batch: Annotated[int, typer.Option(min=1, help="Rows of a pass.")] = 256,
     model: TrustFlag = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="Segmentation: truth, prediction and uncertainty, .png, .pdf or .svg."),
+    ] = None,
+    images: Annotated[
+        int, typer.Option(min=1, help="Rows of the picture, evenly over the part.")
+    ] = 3,
+    beside: Annotated[
+        list[Path] | None, typer.Option(help="A further run in the picture. May be repeated.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score a finished run: accuracy, NLL, ECE and Brier score, or RMSE and log density.
 
-    With --ood: AUROC of foreign data against the data, by total and by epistemic uncertainty.
+    With --ood: AUROC of foreign data against the data, by total and by epistemic uncertainty. With
+    --picture: maps of labels and uncertainty of some images.
 
     Example: leanbayes evaluate runs/one --ood digits
     """
@@ -56,17 +71,24 @@ def evaluate(  # noqa: PLR0913
     from leanbayes.cli.readers import part_of, read_data
 
     card, net = load_run(run, model)
+    _check_picture(card, picture, beside or [])
     name = str(card.data.get("reader")) if data is None else data
     found = read_data(name, _options(card, name, root, change or []), "--set")
     judge = Judge(card, net.to(device_of(device)), batch, {"samples": samples, "seed": seed})
-    prediction, target = judge.predicted(part_of(found, part), found.normalize)
-    figures = judge.figures(prediction, target, found.ignore_index)
+    judges = {run: judge, **_others(judge, beside or [], model)}
+    judged = judge.judged(part_of(found, part), found.normalize, found.ignore_index)
+    figures = dict(judged.figures)
     if ood is not None:
         options = {} if ood_root is None else {"root": ood_root}
         others = found if ood in found.extra else read_data(ood, options, "--ood")
         foreign = others.extra[ood] if ood in found.extra else (others.test or others.train)
-        figures |= judge.told_apart(prediction, judge.predicted(foreign, others.normalize)[0])
-    _print({"data": name, "part": part, "count": len(prediction), **figures}, as_json)
+        strange = judge.uncertainty(foreign, others.normalize)
+        figures |= judge.told_apart(judged.uncertainty, strange)
+    told = {"data": name, "part": part, "count": judged.count, **figures}
+    if picture is not None:
+        _draw(judges, found, part, images, picture)
+        told["picture"] = str(picture)
+    _print(told, as_json)
 
 
 def _options(card: Card, name: str, root: str | None, changes: list[str]) -> dict[str, Any]:
@@ -77,6 +99,71 @@ def _options(card: Card, name: str, root: str | None, changes: list[str]) -> dic
     found = merged({"options": dict(kept)}, [f"options.{change}" for change in changes])
     options: dict[str, Any] = found["options"]
     return options | ({} if root is None else {"root": root})
+
+
+def _check_picture(card: Card, picture: Path | None, beside: list[Path]) -> None:
+    """Before the work: is there something to draw, and can it be written?"""
+    from leanbayes.cli.segmentation_picture import check_picture
+    from leanbayes.errors import ConfigError
+
+    if picture is None and beside:
+        raise ConfigError("--beside puts runs into one picture: write --picture FILE.png too")
+    if picture is None:
+        return
+    task = card.data.get("task")
+    if task != "segmentation":
+        raise ConfigError(f"--picture draws labels by pixel; the run's task is {task}")
+    check_picture(picture)
+
+
+def _others(judge: Judge, runs: list[Path], allowed: str | None) -> dict[Path, Judge]:
+    """The further runs, each asked as the first."""
+    from dataclasses import replace
+
+    from leanbayes.cli.card import load_run
+    from leanbayes.errors import ConfigError
+
+    found = {}
+    device = next(judge.model.parameters()).device
+    for run in runs:
+        card, net = load_run(run, allowed)
+        if card.classes != judge.card.classes or card.data.get("task") != "segmentation":
+            raise ConfigError(f"--beside {run}: it has other classes than the first run")
+        found[run] = replace(judge, card=card, model=net.to(device))
+    return found
+
+
+def _draw(judges: Mapping[Path, Judge], data: Data, part: str, images: int, path: Path) -> None:
+    from leanbayes.cli.figures import rows_at, size_of
+    from leanbayes.cli.readers import part_of
+    from leanbayes.cli.segmentation_picture import draw_segmentation, spread
+
+    whole = part_of(data, part)
+    rows = spread(size_of(whole), images)
+    chosen = rows_at(whole, rows)
+    raw = chosen[0] if data.normalize is None else data.normalize.undo(chosen[0])
+    labels = _labels(judges)
+    found = {labels[run]: j.predicted(chosen, data.normalize)[0] for run, j in judges.items()}
+    draw_segmentation(
+        raw,
+        chosen[1],
+        cast("Mapping[str, Classification]", found),
+        data.classes,
+        path,
+        ignore_index=data.ignore_index,
+        names=[f"{part} {row}" for row in rows],
+        title=f"{', '.join(labels.values())} on {data.name}",
+    )
+
+
+def _labels(judges: Mapping[Path, Judge]) -> dict[Path, str]:
+    """Runs by their method, with the folder where a method comes twice."""
+    names = {run: str(judge.model.method.to_json()["name"]) for run, judge in judges.items()}
+    every = list(names.values())
+    return {
+        run: name if every.count(name) == 1 else f"{name} ({run.name})"
+        for run, name in names.items()
+    }
 
 
 def _print(figures: Mapping[str, Any], as_json: bool) -> None:

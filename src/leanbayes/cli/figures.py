@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 import leanbayes as lb
 from leanbayes.cli.card import Card
+from leanbayes.cli.tally import DenseTally, check_labels
 from leanbayes.data.dataset import Normalize
 from leanbayes.errors import DataError
 from leanbayes.model import BayesianModel
 from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
 
-IOU = "iou_"  # begins the names of figures of single classes
+EMPTY = "the data hold no examples"
+KINDS = ("total", "epistemic")  # of uncertainty that tells foreign examples apart
+ELEMENTS = 2**23  # probabilities of a pass of dense outputs: 64 MB in float64
+
+
+class Tally(Protocol):
+    """Takes predictions batch by batch, and says at the end how good they were."""
+
+    def add(self, found: Any, target: Tensor) -> None:
+        """Take a batch."""
+
+    def figures(self) -> dict[str, float]:
+        """Figures of all that was added."""
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Total and epistemic uncertainty of rows [B]; of dense outputs the means over elements."""
+
+    total: Tensor
+    epistemic: Tensor
+
+    @staticmethod
+    def of(found: Prediction) -> Uncertainty:
+        """That of a prediction."""
+        return Uncertainty(*(_by_row(getattr(found, name)) for name in KINDS))
+
+    @staticmethod
+    def cat(parts: list[Uncertainty]) -> Uncertainty:
+        """Those of consecutive batches."""
+        return Uncertainty(*(torch.cat([getattr(part, name) for part in parts]) for name in KINDS))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a model makes of a part: its rows, the figures, the uncertainty of every row."""
+
+    count: int
+    figures: dict[str, float]
+    uncertainty: Uncertainty
 
 
 @dataclass(frozen=True)
@@ -27,7 +67,7 @@ class Judge:
     Attributes:
         card: Of the run.
         model: The run's.
-        batch: Rows of a pass.
+        batch: Rows of a pass; of dense outputs at most so many as `rows_of_pass` says.
         options: Of `lb.predict`.
     """
 
@@ -36,19 +76,62 @@ class Judge:
     batch: int
     options: Mapping[str, Any]
 
+    def scored(self, part: Any, scale: Normalize | None, ignore_index: int) -> dict[str, float]:
+        """Figures of a part, as `judged` has them."""
+        return self.judged(part, scale, ignore_index).figures
+
+    def judged(self, part: Any, scale: Normalize | None, ignore_index: int) -> Judged:
+        """Figures and uncertainty of a part; dense outputs are counted and dropped by batches.
+
+        Args:
+            part: Inputs and targets, or a Dataset of them.
+            scale: Of the inputs, which are brought to that of the run.
+            ignore_index: The label that means "no label".
+        """
+        tally: Tally | None = None
+        rows = []
+        for found, target in self._passes(part, scale):
+            tally = tally or self._tally(found, ignore_index)
+            tally.add(found, target)
+            rows.append(Uncertainty.of(found))
+        if tally is None:
+            raise DataError(EMPTY)
+        every = Uncertainty.cat(rows)
+        return Judged(len(every.total), tally.figures(), every)
+
+    def uncertainty(self, part: Any, scale: Normalize | None) -> Uncertainty:
+        """Uncertainty of every row of a part, whose targets do not count."""
+        rows = [Uncertainty.of(found) for found, _ in self._passes(part, scale)]
+        if not rows:
+            raise DataError(EMPTY)
+        return Uncertainty.cat(rows)
+
     def predicted(self, part: Any, scale: Normalize | None) -> tuple[Prediction, Tensor]:
-        """Prediction and targets of a part; inputs are brought from their scale to the run's."""
+        """Prediction and targets of a whole part, all of it in memory."""
+        passes = list(self._passes(part, scale))
+        if not passes:
+            raise DataError(EMPTY)
+        found = [prediction for prediction, _ in passes]
+        return type(found[0]).cat(found), torch.cat([target for _, target in passes])
+
+    def figures(self, found: Prediction, target: Tensor, ignore_index: int) -> dict[str, float]:
+        """Figures of a prediction that is there."""
+        tally = self._tally(found, ignore_index)
+        tally.add(found, target)
+        return tally.figures()
+
+    def _tally(self, found: Prediction, ignore_index: int) -> Tally:
+        if isinstance(found, Classification) and found.probs.dim() > 2:
+            return DenseTally(found.probs.shape[1], ignore_index, self.card.classes)
+        return Kept(ignore_index)
+
+    def _passes(self, part: Any, scale: Normalize | None) -> Iterator[tuple[Prediction, Tensor]]:
         # The density of a mixture of Gaussians needs its samples.
         keep = self.card.data.get("task") == "regression"
         options = {**self.options, "keep_samples": keep}
-        found, targets = [], []
-        for x, y in batches(part, self.batch):
+        for x, y in batches(part, rows_of_pass(self.card, self.batch)):
             rows = self._rescaled(x, scale)
-            found.append(lb.predict(self.model, rows, **options).to("cpu"))
-            targets.append(y)
-        if not found:
-            raise DataError("the data hold no examples")
-        return type(found[0]).cat(found), torch.cat(targets)
+            yield lb.predict(self.model, rows, **options).to("cpu"), y
 
     def _rescaled(self, x: Tensor, scale: Normalize | None) -> Tensor:
         if tuple(x.shape[1:]) != self.card.shape:
@@ -60,11 +143,34 @@ class Judge:
         raw = x if scale is None else scale.undo(x)
         return raw if own is None else own(raw)
 
-    def figures(self, found: Prediction, target: Tensor, ignore_index: int) -> dict[str, float]:
+    @staticmethod
+    def told_apart(own: Uncertainty, foreign: Uncertainty) -> dict[str, float]:
+        """AUROC of foreign examples against the data's own."""
+        return {
+            f"auroc_{name}": float(lb.metrics.auroc(getattr(own, name), getattr(foreign, name)))
+            for name in KINDS
+        }
+
+
+@dataclass
+class Kept:
+    """All predictions of a part, scored together: exact, at the price of keeping them."""
+
+    ignore_index: int
+    parts: list[Prediction] = field(default_factory=list)
+    targets: list[Tensor] = field(default_factory=list)
+
+    def add(self, found: Prediction, target: Tensor) -> None:
+        """Keep a batch."""
+        self.parts.append(found)
+        self.targets.append(target)
+
+    def figures(self) -> dict[str, float]:
         """Figures of the task."""
+        found, target = type(self.parts[0]).cat(self.parts), torch.cat(self.targets)
         match found:
             case Classification():
-                return _of_classes(found, target, ignore_index, self.card.classes)
+                return _of_classes(found, target, self.ignore_index)
             case BinaryClassification():
                 return _of_two(found, target)
             case Regression():
@@ -72,14 +178,19 @@ class Judge:
             case _:
                 raise TypeError(f"no figures for {type(found).__name__}")
 
-    @staticmethod
-    def told_apart(found: Prediction, foreign: Prediction) -> dict[str, float]:
-        """AUROC of foreign examples against the data's own; dense outputs by their mean."""
-        scores = {}
-        for name in ("total", "epistemic"):
-            own, others = (_by_row(getattr(p, name)) for p in (found, foreign))
-            scores[f"auroc_{name}"] = float(lb.metrics.auroc(own, others))
-        return scores
+
+def rows_of_pass(card: Card, batch: int) -> int:
+    """Rows of a pass: of dense outputs so few that their probabilities stay below 64 MB.
+
+    Example:
+        >>> data = {"task": "segmentation", "classes": ["sky", "road"]}
+        >>> rows_of_pass(Card({}, data, {"shape": [3, 1024, 1024]}), 256)
+        4
+    """
+    if card.data.get("task") != "segmentation":
+        return batch
+    numbers = max(1, len(card.classes)) * torch.Size(card.shape[1:]).numel()
+    return max(1, min(batch, ELEMENTS // numbers))
 
 
 def batches(part: Any, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -92,19 +203,25 @@ def batches(part: Any, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield x[start : start + rows], y[start : start + rows]
 
 
-def _of_classes(
-    found: Classification, target: Tensor, ignore_index: int, classes: Sequence[str]
-) -> dict[str, float]:
-    probs, labels = found.probs.movedim(1, -1).flatten(0, -2), target.flatten()
-    known = labels != ignore_index
-    probs, labels, total = probs[known], labels[known], found.total.flatten()[known]
+def size_of(part: Any) -> int:
+    """Rows of a part."""
+    rows: Any = part if isinstance(part, Dataset) else part[0]
+    return len(rows)
+
+
+def rows_at(part: Any, rows: list[int]) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of some rows of a part."""
+    if isinstance(part, Dataset):
+        x, y = next(iter(DataLoader(Subset(part, rows), len(rows))))
+        return x, y
+    return part[0][rows], part[1][rows]
+
+
+def _of_classes(found: Classification, target: Tensor, ignore_index: int) -> dict[str, float]:
+    known = target != ignore_index
+    probs, labels, total = found.probs[known], target[known], found.total[known]
     figures = _scores(probs, labels) | _errors_found(probs.argmax(1) == labels, total)
-    if found.probs.dim() > 2:
-        overlaps = class_ious(probs.argmax(1), labels, probs.shape[1])
-        figures["mean_iou"] = sum(overlaps.values()) / len(overlaps)
-        named = classes if len(classes) == probs.shape[1] else range(probs.shape[1])
-        figures |= {f"{IOU}{named[k]}": overlap for k, overlap in overlaps.items()}
-    return figures
+    return figures | (_auc_pr(probs[:, 1], labels) if probs.shape[1] == 2 else {})
 
 
 def _errors_found(right: Tensor, total: Tensor) -> dict[str, float]:
@@ -114,17 +231,19 @@ def _errors_found(right: Tensor, total: Tensor) -> dict[str, float]:
     return {"error_auroc": float(lb.metrics.auroc(total[right], total[~right]))}
 
 
+def _auc_pr(scores: Tensor, labels: Tensor) -> dict[str, float]:
+    """Area under precision and recall of the second class, where both occur."""
+    no, yes = scores[labels == 0], scores[labels == 1]
+    return {"auc_pr": float(lb.metrics.average_precision(no, yes))} if len(no) and len(yes) else {}
+
+
 def _of_two(found: BinaryClassification, target: Tensor) -> dict[str, float]:
-    probs = found.probs.flatten()
-    return _scores(torch.stack([1 - probs, probs], 1), target.flatten().long())
+    probs, labels = found.probs.flatten(), target.flatten().long()
+    return _scores(torch.stack([1 - probs, probs], 1), labels) | _auc_pr(probs, labels)
 
 
 def _scores(probs: Tensor, labels: Tensor) -> dict[str, float]:
-    wrong = labels[(labels < 0) | (labels >= probs.shape[1])]
-    if len(wrong):
-        raise DataError(
-            f"label {int(wrong[0])} is outside the {probs.shape[1]} classes of the network"
-        )
+    check_labels(labels, probs.shape[1])
     metrics = lb.metrics
     names = {"accuracy": metrics.accuracy, "nll": metrics.nll, "ece": metrics.ece}
     scored = {name: float(figure(probs, labels)) for name, figure in names.items()}
@@ -139,20 +258,6 @@ def _of_numbers(found: Regression, target: Tensor) -> dict[str, float]:
         "lpd": float(found.log_prob(target).mean()),
         "coverage_95": float(lb.metrics.interval_coverage(low, high, target)),
     }
-
-
-def class_ious(labels: Tensor, target: Tensor, classes: int) -> dict[int, float]:
-    """`|both| / |either|` of every class that occurs.
-
-    Example:
-        >>> class_ious(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 3)
-        {0: 0.5, 1: 0.5}
-    """
-    pairs = torch.bincount(target * classes + labels, minlength=classes**2).reshape(classes, -1)
-    pairs = pairs.double()
-    both = pairs.diag()
-    either = pairs.sum(0) + pairs.sum(1) - both
-    return {k: float(both[k] / either[k]) for k in range(classes) if either[k] > 0}
 
 
 def _by_row(values: Tensor) -> Tensor:

@@ -56,8 +56,10 @@ class Inputs:
         if len(shape) != 3 or shape[0] not in (1, 3):
             size = "x".join(map(str, shape))
             raise DataError(f"{files[0]} is an image, but the run's inputs are {size}: give .npz")
-        resize = self.card.data.get("resize")
-        pixels, good, bad = decode_images(files, size=shape[1:], resize=resize, channels=shape[0])
+        data = self.card.data
+        whole = data.get("task") == "segmentation"  # as its readers: every pixel gets a label
+        how = {"whole": True} if whole else {"resize": data.get("resize")}
+        pixels, good, bad = decode_images(files, size=shape[1:], channels=shape[0], **how)
         self.skipped += [(str(p), why.removeprefix(f"{p} ")) for p, why in bad]
         return [str(path) for path in good], pixels
 

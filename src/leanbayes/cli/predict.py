@@ -19,6 +19,7 @@ TrustFlag = Annotated[
     str | None, typer.Option("--model", help="Allow the run's network from outside leanbayes.")
 ]
 DAMAGED = 5
+ROWS = 256  # of a pass
 
 
 def predict(  # noqa: PLR0913
@@ -43,6 +44,7 @@ def predict(  # noqa: PLR0913
     Example: leanbayes predict runs/one images --out table.csv
     """
     from leanbayes.cli.card import load_run
+    from leanbayes.cli.figures import rows_of_pass
     from leanbayes.cli.inputs import Inputs, check_paths
     from leanbayes.cli.table_file import check_out, write_table
 
@@ -50,7 +52,7 @@ def predict(  # noqa: PLR0913
     if out is not None:
         check_out(out)
     card, net = load_run(run, model)
-    pieces = Inputs(card, inputs)
+    pieces = Inputs(card, inputs, rows_of_pass(card, ROWS))
     rows = _predicted(net.to(device_of(device)), pieces, samples=samples, seed=seed)
     for path, reason in pieces.skipped:
         typer.echo(f"leanbayes: skipped {path}: {' '.join(reason.split())}", err=True)

@@ -25,11 +25,13 @@ class Frame(NamedTuple):
         height: Of the piece.
         width: Of the piece.
         resize: Length of the shorter side before cutting; None: as small as covers the piece.
+        whole: Scale height and width each, so that nothing is cut off; proportions may change.
     """
 
     height: int
     width: int
     resize: int | None = None
+    whole: bool = False
 
     @classmethod
     def of(cls, size: int | Sequence[int] | None, resize: int | None = None) -> Frame | None:
@@ -48,6 +50,8 @@ class Frame(NamedTuple):
 
     def scaled(self, width: int, height: int) -> tuple[int, int]:
         """Width and height after scaling; the longer side is rounded down, as torchvision does."""
+        if self.whole:
+            return self.width, self.height
         by_height = height * self.width <= width * self.height
         if self.resize is not None:
             by_height = height <= width
@@ -103,6 +107,7 @@ def decode_images(
     size: int | Sequence[int] | None = None,
     resize: int | None = None,
     channels: int = 3,
+    whole: bool = False,
 ) -> tuple[Tensor, list[Path], list[tuple[Path, str]]]:
     """Files as one tensor; what cannot be read is listed and left out.
 
@@ -112,11 +117,13 @@ def decode_images(
             the size of the first good one.
         resize: Shorter side before cutting; None: as small as covers the piece.
         channels: 1 (grey) or 3 (RGB).
+        whole: Scale the whole picture to the size, as segmentation does, and cut nothing off.
 
     Returns:
         uint8 [N, channels, H, W], the N good paths, and the bad ones with the reason.
     """
     frame = Frame.of(size, resize)
+    frame = frame._replace(whole=True) if frame is not None and whole else frame
     pixels: list[Tensor] = []
     good: list[Path] = []
     bad: list[tuple[Path, str]] = []

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from leanbayes.data.dataset import Data, Normalize
+from leanbayes.data.decode import Frame
 from leanbayes.data.files import Array, find, found, load_arrays, optional
 from leanbayes.data.images import IMAGENET, normalised, statistics
 from leanbayes.errors import ConfigError, DataError
@@ -65,7 +66,8 @@ def camvid(*, root: str, size: Sequence[int] | None = None) -> Data:
         root: Folder with {train,val,test}/{images,labels}/*.png, or SegNet's {train,val,test}/*.png
             and {train,val,test}annot/*.png, or images.zip (train/..., val/..., test/...) and
             labels.npz (train, val, test [N, H, W]).
-        size: (height, width) to scale to, images by area and labels by the nearest pixel.
+        size: (height, width) to scale whole frames to, images bilinearly (antialiased), labels by
+            the nearest pixel; nothing is cut off.
 
     Raises:
         DataError: Files are missing, unreadable or of unequal size, or a label is above 11.
@@ -103,7 +105,7 @@ def cityscapes(*, root: str, size: Sequence[int] | None = (256, 512), validation
     Args:
         root: Folder with leftImg8bit/{train,val}/<city>/*_leftImg8bit.png and
             gtFine/{train,val}/<city>/*_gtFine_labelIds.png.
-        size: (height, width) to scale to; None keeps 1024x2048.
+        size: (height, width) to scale whole scenes to, as `camvid` does; None keeps 1024x2048.
         validation: Training scenes that are held out.
 
     Raises:
@@ -177,7 +179,7 @@ def checked_size(size: Sequence[int] | None) -> Size:
 
 
 def picture(source: Any, where: str | Path, size: Size) -> Tensor:
-    """Bytes [3, H, W] of an image file, scaled by area."""
+    """Bytes [3, H, W] of an image file, the whole of it scaled bilinearly."""
     pixels = _decoded(source, where, size, labels=False)
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
@@ -188,13 +190,11 @@ def label_map(source: Any, where: str | Path, size: Size) -> Tensor:
 
 
 def _decoded(source: Any, where: str | Path, size: Size, *, labels: bool) -> Array:
-    image = optional("PIL.Image", "Pillow")
-    how = image.Resampling.NEAREST if labels else image.Resampling.BOX
+    open_image = optional("PIL.Image", "Pillow").open
     try:
-        with image.open(source) as opened:
+        with open_image(source) as opened:
             mode = opened.mode
-            ready = opened if labels else opened.convert("RGB")
-            pixels: Array = np.array(ready if size is None else ready.resize(size[::-1], how))
+            pixels: Array = np.array(_scaled(opened if labels else opened.convert("RGB"), size))
     except Exception as error:  # what a damaged picture raises depends on its format
         raise DataError(f"{where} cannot be read as a picture: {error}") from error
     if labels and mode not in ("L", "P"):
@@ -203,6 +203,15 @@ def _decoded(source: Any, where: str | Path, size: Size, *, labels: bool) -> Arr
             "not colours"
         )
     return pixels
+
+
+def _scaled(image: Any, size: Size) -> Any:
+    """A Pillow image of this size: label maps by the nearest pixel, RGB as predictions do it."""
+    if size is None:
+        return image
+    if image.mode == "RGB":
+        return Frame(*size, whole=True).cut(image)
+    return image.resize(size[::-1], optional("PIL.Image", "Pillow").Resampling.NEAREST)
 
 
 def _stacked(root: str, part: str, size: Size) -> tuple[Tensor, Tensor] | None:
@@ -240,10 +249,8 @@ def _packed_frames(root: str, part: str, size: Size) -> Frames:
 
 
 def _resized(ids: Array, size: Size) -> Tensor:
-    image = optional("PIL.Image", "Pillow")
-    if size is not None:
-        ids = np.array(image.fromarray(ids).resize(size[::-1], image.Resampling.NEAREST))
-    return torch.from_numpy(np.array(ids)).long()
+    image = optional("PIL.Image", "Pillow").fromarray(ids)
+    return torch.from_numpy(np.array(_scaled(image, size))).long()
 
 
 def _frames(root: str, part: str, size: Size) -> Frames:
