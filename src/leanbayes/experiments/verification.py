@@ -83,8 +83,10 @@ class OpenSet(Experiment):
         pretrain_epochs: Of the network that all methods start from.
         epochs: Of every method, counted in batches without regulariser.
         batch_size: Rows of a step, clean and noisy ones together.
-        lr: Rate of the trained parameters under every method.
-        posterior_lr: Rate of what a method adds; the regulariser acts through it.
+        lr: Rate of the trained parameters under every method at the start; it falls by cosine.
+        posterior_lr: The same for the factors of shared_ensemble.
+        log_std_lr: The same for the log-scales of mean_field.
+        log_std: Between these numbers mean_field's log-scales start.
         weight_decay: Of the training, and the prior of the methods.
         estimator: How mean_field draws: `auto`, or `exemplar` as in the paper.
         eps: Largest noise of a pixel of [0, 1] in foreign inputs.
@@ -106,11 +108,13 @@ class OpenSet(Experiment):
     known: tuple[int, ...] = tuple(range(7))
     methods: tuple[str, ...] = tuple(METHODS)
     foreign: tuple[str, ...] = tuple(FOREIGN)
-    pretrain_epochs: int = 100
-    epochs: int = 12
+    pretrain_epochs: int = 30
+    epochs: int = 8
     batch_size: int = 256
-    lr: float = 1e-4
-    posterior_lr: float = 1e-3
+    lr: float = 3e-3
+    posterior_lr: float = 0.1
+    log_std_lr: float = 1.0
+    log_std: tuple[float, float] = (-4.5, -3.5)
     weight_decay: float = 2e-4
     estimator: Literal["auto", "exemplar"] = "auto"
     eps: float = 0.031

@@ -41,7 +41,7 @@ def pretraining(chosen: OpenSet) -> FitConfig:
     return FitConfig(
         epochs=None if chosen.smoke else chosen.pretrain_epochs,
         steps=3 if chosen.smoke else None,
-        batch_size=min(128, chosen.batch_size),
+        batch_size=chosen.batch_size,
         lr=0.1,
         weight_decay=chosen.weight_decay,
         **_shared(chosen),
@@ -51,6 +51,7 @@ def pretraining(chosen: OpenSet) -> FitConfig:
 def setting(chosen: OpenSet, name: str, num_data: int) -> tuple[Method, FitConfig]:
     """A method and its training: the recipe, with the prior of these data and the one budget."""
     base = recipe(METHODS[name])
+    method = _method(chosen, name, base, num_data)
     steps = 2 if chosen.smoke else math.ceil(chosen.epochs * num_data / chosen.batch_size)
     clean = chosen.batch_size if base.config.regularizer is None else chosen.batch_size // 2
     config = replace(
@@ -59,11 +60,12 @@ def setting(chosen: OpenSet, name: str, num_data: int) -> tuple[Method, FitConfi
         steps=steps,
         batch_size=clean,
         lr=chosen.lr,
-        posterior_lr=chosen.posterior_lr,
+        posterior_lr=chosen.log_std_lr if method.name == "mean_field" else chosen.posterior_lr,
+        schedule="cosine",
         weight_decay=chosen.weight_decay,
         **_shared(chosen),
     )
-    return _method(chosen, name, base, num_data), config
+    return method, config
 
 
 def _method(chosen: OpenSet, name: str, base: Recipe, num_data: int) -> Method:
@@ -73,7 +75,7 @@ def _method(chosen: OpenSet, name: str, base: Recipe, num_data: int) -> Method:
         return MCDropout(rate=0.2)
     changes: dict[str, Any] = {"weight_decay": chosen.weight_decay, "num_data": num_data}
     if base.method.name == "mean_field":
-        changes["estimator"] = chosen.estimator
+        changes |= {"estimator": chosen.estimator, "init_log_std": chosen.log_std}
     elif chosen.smoke:
         changes["members"] = 4
     return replace(base.method, **changes)
