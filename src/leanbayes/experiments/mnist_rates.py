@@ -4,7 +4,16 @@ LeNet 300-100 with BatchNorm, trained as a point first; then the most sensitive 
 parameters become random (recipe `pbn-mnist`), or all of them (`MeanField`, from the trained network
 and from scratch, which is the paper's VI). MeanField's objective is the ELBO with one draw a batch,
 as many draws a step, the same optimiser and the same scales at the start; norms stay points. Every
-method but the first and the last has the epochs of the point estimate behind it.
+method but the first and the last has the epochs of the point estimate behind it: 15 and not 50
+(`--set epochs=50` is the paper's length).
+
+The standard deviations have a rate of their own, 1. At the network's 0.01 they stay where they
+start: the gradient of the KL in rho is about 1 / 60,000 a step, which with momentum adds up to
+0.03 in 15 epochs, and the map of sigma shows nothing but the choice of parameters. Tried on 12,000
+to 20,000 training images and 1,000 to 2,000 further ones of the training part, with training images
+of Fashion-MNIST as the foreign ones: at 1 they move (VI from scratch, after 720 steps: 0.0068 to
+0.0121, AUROC 0.887 to 0.903, NLL 0.129 and 0.132; Partial at 10 %: accuracy 0.979 to 0.981, NLL
+0.081 to 0.092).
 
 A row has the figures of the test images, of the test images turned by 0 to 180 degrees, the area
 under the ROC curve with Fashion-MNIST as far OOD, the standard deviations of the first layer
@@ -60,7 +69,8 @@ class MnistRates(Experiment):
         pretrain_epochs: Of the point estimate.
         epochs: Of every method after it, and of the network from scratch.
         samples: Draws of a prediction.
-        posterior_lr: Learning rate of the standard deviations; that of the network if None.
+        posterior_lr: Learning rate of the (inverse softplus of) standard deviations; that of the
+            network if None.
     """
 
     name: ClassVar[str] = "mnist-rates"
@@ -69,10 +79,10 @@ class MnistRates(Experiment):
     foreign: str = ""
     keep: str = ""
     rates: tuple[float, ...] = RATES
-    pretrain_epochs: int = 50
-    epochs: int = 50
+    pretrain_epochs: int = 15
+    epochs: int = 15
     samples: int = 5
-    posterior_lr: float | None = None
+    posterior_lr: float | None = 1.0
 
     def __post_init__(self) -> None:
         wrong = [rate for rate in self.rates if not 0 < rate <= 1]
