@@ -102,6 +102,9 @@ def test_all_methods_have_the_same_steps_of_the_same_rows():
         if method.name in ("mean_field", "shared_ensemble"):
             assert (method.weight_decay, method.num_data) == (1e-3, 1000)
     assert found["mean_field"][0].estimator == "exemplar"
+    assert found["mean_field_reg"][0].init_log_std == chosen.log_std
+    assert found["mean_field_reg"][1].posterior_lr == chosen.log_std_lr
+    assert found["shared_ensemble_reg"][1].posterior_lr == chosen.posterior_lr
     assert found["mc_dropout"][0] == found["mc_dropout_reg"][0] == lb.MCDropout(rate=0.2)
 
 
