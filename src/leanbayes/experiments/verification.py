@@ -30,8 +30,9 @@ noisy ones by epistemic uncertainty, 0.5 by chance.
     shared_ensemble_reg, 60 steps of 96 rows, rates 1e-4 and 1e-3: 0.566; 1e-2 and 0.1: 0.811
 
 Those are as many rows as the first fiftieth of a run. It is the rate of the network that tells
-noise; 1e-2 has time enough in a whole run, and 3e-2 costs accuracy. `--set held_out=0.1` runs the
-experiment itself on a part of the training images, to choose by it.
+noise, and a high one costs accuracy at first; 1e-2 was taken because a whole run has 14 times the
+steps, which is a guess. `--set held_out=0.1` runs the experiment itself on a part of the training
+images, to choose by it.
 """
 
 from __future__ import annotations
