@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import leanbayes as lb
 from leanbayes.cli import app
 from leanbayes.experiments import OpenSet
-from leanbayes.experiments.open_set_data import FOREIGN, Budget, OpenSetData
-from leanbayes.experiments.verification import METHODS, Study, setting, thinned
+from leanbayes.experiments.open_set_data import Budget, OpenSetData
+from leanbayes.experiments.verification import FOREIGN, METHODS, Study, setting, thinned
 
 CLASSES, TRAIN, TEST = 10, 12, 9  # images a class
 
@@ -66,7 +66,7 @@ def test_few_images_keep_every_class(file):
 def test_noise_stays_within_eps_and_the_pixels_and_is_the_same_for_every_method(data):
     budget = Budget(eps=0.05, samples=1, seed=3)
     before = torch.random.get_rng_state()
-    found = {name: make(None, data, budget) for name, make in FOREIGN.items()}
+    found = {name: FOREIGN[name](None, data, budget) for name in ("noise", "noise_test")}
     assert torch.equal(torch.random.get_rng_state(), before)
     pixels, clean = (data.normalize.undo(x) for x in (found["noise_test"], data.test[0]))
     change = pixels - clean
@@ -81,6 +81,7 @@ def test_noise_stays_within_eps_and_the_pixels_and_is_the_same_for_every_method(
 
 def test_noisy_batches_are_augmented_and_new_every_epoch(data):
     loader = data.noisy_batches(0.01, 21, "crop+flip")
+    assert len(loader) == 4
     one, two = (torch.cat([x for x, _ in loader]) for _ in range(2))
     assert one.shape == two.shape == data.train[0].shape
     nearest = torch.cdist(one.flatten(1), data.train[0].flatten(1)).min(1).values
@@ -101,7 +102,10 @@ def test_all_methods_have_the_same_steps_of_the_same_rows():
         if method.name in ("mean_field", "shared_ensemble"):
             assert (method.weight_decay, method.num_data) == (1e-3, 1000)
     assert found["mean_field"][0].estimator == "exemplar"
-    assert found["mc_dropout"][0] == lb.MCDropout(rate=0.2)
+    assert found["mean_field_reg"][0].init_log_std == chosen.log_std
+    assert found["mean_field_reg"][1].posterior_lr == chosen.log_std_lr
+    assert found["shared_ensemble_reg"][1].posterior_lr == chosen.posterior_lr
+    assert found["mc_dropout"][0] == found["mc_dropout_reg"][0] == lb.MCDropout(rate=0.2)
 
 
 def test_a_thinned_curve_has_its_ends_and_nearly_its_area():
@@ -163,6 +167,7 @@ def test_the_command_writes_a_row_a_method_and_draws_the_curves(file, tmp_path):
         assert 0 <= row["verification"]["mean"] <= 1
         assert 0 <= row["auroc"] <= 1
         assert 0 < row["ap_noise_total"] <= 1
+        assert 0 < row["ap_pgd_total"] <= 1
         points = name in ("pretrained", "map")
         assert (row["ap_noise_epistemic"] is None) == points
         assert row["steps"] == (3 if name == "pretrained" else 2)
@@ -173,14 +178,28 @@ def test_the_command_writes_a_row_a_method_and_draws_the_curves(file, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_trained_network_is_kept_and_loaded(file, tmp_path):
-    weights = tmp_path / "kept" / "net.pt"
-    (trained,) = OpenSet(**options(file, methods=(), keep=str(weights))).rows()
-    (loaded,) = OpenSet(**options(file, methods=(), weights=str(weights))).rows()
-    assert loaded["weights"] == "net.pt"
-    assert "config" in trained
-    for key in ("verification", "auroc", "roc", "nll", "ap_noise_total"):
-        assert loaded[key] == trained[key]
+def test_a_trained_network_is_kept_and_read(file, tmp_path):
+    chosen = options(file, methods=(), foreign=("noise",), keep=str(tmp_path / "kept" / "net.pt"))
+    (trained,) = OpenSet(**chosen).rows()
+    before = torch.load(chosen["keep"], weights_only=True)["state"]["conv1.weight"]
+    (read,) = OpenSet(**chosen).rows()
+    after = torch.load(chosen["keep"], weights_only=True)["state"]["conv1.weight"]
+    assert torch.equal(before, after)
+    for key in ("verification", "auroc", "roc", "nll", "ap_noise_total", "steps", "config"):
+        assert read[key] == trained[key]
+    with pytest.raises(lb.ConfigError, match=r"net\.pt holds a network that was trained otherwise"):
+        list(OpenSet(**chosen, weight_decay=1e-3).rows())
+
+
+def test_settings_are_chosen_on_training_images_alone(file):
+    whole = Study(OpenSet(**options(file))).data
+    cut = Study(OpenSet(**options(file, held_out=0.2))).data
+    assert [len(part[1]) for part in (cut.train, cut.test, cut.others)] == [20, 5, 10]
+    assert set(cut.train[1].tolist()) == set(range(5))
+    assert set(cut.others[1].tolist()) == {5, 6}
+    x = torch.cat([cut.train[0], cut.test[0], cut.others[0]]).flatten(1)
+    same = (x.unsqueeze(1) == whole.train[0].flatten(1)).all(2)
+    assert torch.equal(same.sum(0), torch.ones(35).long())  # every training image once
 
 
 def test_mobilenet_runs_with_the_regulariser_in_bf16(file):

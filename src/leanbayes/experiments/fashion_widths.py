@@ -10,7 +10,7 @@ they come from (P: the paper, C: the authors' public code, I: inferred).
 - VI: Adam at 1e-3, standard deviations from 0.015 +- 0.001, one draw a batch (C); prior N(0, 1)
   (I); the rest as above, without decay.
 - MAP: as Implicit, without noise.
-- 30 epochs and not 300 (I): LeNet is small; `--set epochs=300` is the paper's length.
+- 12 epochs and not 300 (I): LeNet is small; `--set epochs=300` is the paper's length.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FashionWidths(Experiment):
     widths: tuple[int, ...] = WIDTHS
     methods: tuple[str, ...] = METHODS
     runs: int = 3
-    epochs: int = 30
+    epochs: int = 12
     members: int = 8
 
     def __post_init__(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from leanbayes.data import Data, Normalize, augment_named
 from leanbayes.degrade import ood_inputs
@@ -35,13 +35,16 @@ class OpenSetData:
     normalize: Normalize | None
 
     @staticmethod
-    def of(data: Data, known: Sequence[int], most: int | None = None) -> OpenSetData:
+    def of(
+        data: Data, known: Sequence[int], most: int | None = None, device: str = "cpu"
+    ) -> OpenSetData:
         """Cut a data set by class.
 
         Args:
             data: Labelled images in memory, with a test part.
             known: Labels to train on; the order is that of the network's outputs.
             most: Images a class and part, the first ones; all of them if None.
+            device: Where the tensors lie, so that batches are picked and changed there.
         """
         train, test = (_checked(part, data.name) for part in (data.train, data.test))
         every = range(len(data.classes))
@@ -53,10 +56,28 @@ class OpenSetData:
                 "least two of them, and at least two left for the pairs"
             )
         return OpenSetData(
-            train=_renumbered(_of_classes(train, known, most), known),
-            test=_renumbered(_of_classes(test, known, most), known),
-            others=_of_classes(test, others, most),
+            train=_sent(_renumbered(_of_classes(train, known, most), known), device),
+            test=_sent(_renumbered(_of_classes(test, known, most), known), device),
+            others=_sent(_of_classes(test, others, most), device),
             normalize=data.normalize,
+        )
+
+    def held_out(self, part: float) -> OpenSetData:
+        """The training images alone, cut again: settings are chosen by it, no test image is seen.
+
+        The last two of the known classes play the others; of the rest the last images are the test.
+
+        Args:
+            part: Share of the images that are tested on.
+        """
+        x, y = self.train
+        inside = y < int(y.max()) - 1
+        cut = int(inside.sum() * (1 - part))
+        return OpenSetData(
+            train=(x[inside][:cut], y[inside][:cut]),
+            test=(x[inside][cut:], y[inside][cut:]),
+            others=(x[~inside], y[~inside]),
+            normalize=self.normalize,
         )
 
     def noisy(self, x: Tensor, eps: float) -> Tensor:
@@ -65,20 +86,39 @@ class OpenSetData:
         mean, std = (None, None) if scale is None else (scale.mean, scale.std)
         return ood_inputs(x, eps=eps, mean=mean, std=std)
 
-    def noisy_batches(self, eps: float, rows: int, augment: str) -> DataLoader[Any]:
+    def noisy_batches(self, eps: float, rows: int, augment: str) -> NoisyBatches:
         """Noisy training images for the regulariser, with new noise every epoch.
 
         They are augmented as clean ones are: otherwise a network would learn to be unsure of whole
         images without a border, which is what all test images are.
         """
         change = augment_named(augment, normalize=self.normalize)
+        return NoisyBatches(self, lambda x: self.noisy(change(x), eps), rows)
 
-        def collate(examples: Any) -> tuple[Tensor, Tensor]:
-            x, y = default_collate(examples)
-            return self.noisy(change(x), eps), y
 
-        dataset = TensorDataset(*self.train)
-        return DataLoader(dataset, rows, shuffle=True, drop_last=True, collate_fn=collate)
+@dataclass(frozen=True, eq=False)
+class NoisyBatches:
+    """Training images in a new order every epoch, changed where they lie.
+
+    Attributes:
+        data: What is read.
+        change: What is done to a batch.
+        rows: Of a batch; the rest of an epoch is left out.
+    """
+
+    data: OpenSetData
+    change: Callable[[Tensor], Tensor]
+    rows: int
+
+    def __len__(self) -> int:
+        return len(self.data.train[1]) // self.rows
+
+    def __iter__(self) -> Iterator[Part]:
+        x, y = self.data.train
+        order = torch.randperm(len(y)).to(y.device)
+        for step in range(len(self)):
+            chosen = order[step * self.rows : (step + 1) * self.rows]
+            yield self.change(x[chosen]), y[chosen]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +129,28 @@ class Budget:
         eps: Largest change of a pixel of [0, 1].
         samples: Draws of the network, for who looks at it.
         seed: Of everything that is drawn.
+        most: Images that are attacked, the first ones; all if None.
+        steps: Of an attack; the paper's for CIFAR-10.
     """
 
     eps: float
     samples: int
     seed: int
+    most: int | None = None
+    steps: int = 20
 
 
 Foreign = Callable[[BayesianModel, OpenSetData, Budget], Tensor]
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw from a seed on the CPU and on a device; their generators come back afterwards."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        yield
 
 
 def noisy_training(_model: BayesianModel, data: OpenSetData, budget: Budget) -> Tensor:
@@ -105,23 +159,16 @@ def noisy_training(_model: BayesianModel, data: OpenSetData, budget: Budget) -> 
     A network is surer of images it was trained on, whatever the noise: one that does not see the
     noise has an average precision below chance.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(budget.seed)
-        x = data.train[0]
-        rows = torch.randperm(len(x))[: len(data.test[0])]
+    x = data.train[0]
+    with seeded(budget.seed, x.device):
+        rows = torch.randperm(len(x))[: len(data.test[0])].to(x.device)
         return data.noisy(x[rows], budget.eps)
 
 
 def noisy_test(_model: BayesianModel, data: OpenSetData, budget: Budget) -> Tensor:
     """The test images under noise: nothing but the noise tells them from clean ones."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(budget.seed)
+    with seeded(budget.seed, data.test[0].device):
         return data.noisy(data.test[0], budget.eps)
-
-
-# Inputs to be told from clean test images by uncertainty. Adversarial images (PGD) belong here: a
-# function that attacks `model` on `data.test` within `budget`.
-FOREIGN: Final[Mapping[str, Foreign]] = {"noise": noisy_training, "noise_test": noisy_test}
 
 
 def _checked(part: Any, name: str) -> Part:
@@ -140,6 +187,10 @@ def _of_classes(part: Part, labels: Sequence[int], most: int | None) -> Part:
     x, y = part
     rows = torch.cat([(y == label).nonzero().flatten()[:most] for label in labels]).sort().values
     return x[rows], y[rows]
+
+
+def _sent(part: Part, device: str) -> Part:
+    return part[0].to(device), part[1].to(device)
 
 
 def _renumbered(part: Part, known: Sequence[int]) -> Part:
