@@ -22,6 +22,7 @@ from leanbayes.cli.launch import launch
 from leanbayes.cli.listings import data, models
 from leanbayes.cli.methods import methods
 from leanbayes.cli.predict import predict
+from leanbayes.cli.recipes_command import recipes
 from leanbayes.cli.train import adapt, train
 
 __all__ = ["app", "main"]
@@ -36,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS = (demo, train, adapt, predict, evaluate, compare, experiment)
-for command in (*COMMANDS, info, methods, models, data):
+for command in (*COMMANDS, info, methods, models, data, recipes):
     app.command()(command)
 app.command(context_settings=dict(LAUNCH))(launch)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Subset
 
 import leanbayes as lb
 from leanbayes.cli.card import PLACES, first_inputs
@@ -17,12 +16,12 @@ from leanbayes.cli.figures import Judge
 from leanbayes.cli.prepare import Prepared, prepare
 from leanbayes.cli.readers import DATA, part_of, read_data
 from leanbayes.cli.settings_file import Named, RunSettings, merged, settings_of
+from leanbayes.cli.smoke import short
 from leanbayes.data.dataset import Data
 from leanbayes.errors import ConfigError, LeanBayesError
 from leanbayes.prediction import BinaryClassification, Classification, Prediction
 from leanbayes.train.fields import listed, nearest
 
-SMOKE_ROWS, SMOKE_STEPS, SMOKE_BATCH = 64, 4, 16
 OWN = "methods."  # settings of one method: methods.NAME.fields.KEY, methods.NAME.fit.KEY
 
 
@@ -114,7 +113,6 @@ def _outcome(settings: RunSettings, ask: Ask) -> Outcome:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.fit.seed)
         ready = prepare(settings)
-        ready = replace(ready, data=_few(ready.data)) if ask.smoke else ready
         part = part_of(ready.data, ask.part)
         parameters = sum(p.numel() for p in ready.net.parameters())
         done = lb.adapt(
@@ -167,13 +165,11 @@ def _seeded(settings: RunSettings, seed: int, ask: Ask) -> RunSettings:
     fit = replace(settings.fit, seed=seed, folder=None)
     if "progress" not in settings.tables.get("fit", {}):
         fit = replace(fit, progress=False)
-    if ask.smoke:
-        batch = min(fit.batch_size, SMOKE_BATCH)
-        fit = replace(fit, epochs=None, steps=SMOKE_STEPS, batch_size=batch, warmup=0)
+    fit = short(fit) if ask.smoke else fit
     data = settings.data
     if ask.splits:
         data = Named(data.name, {**data.options, "split": seed})
-    return replace(settings, fit=fit, data=data)
+    return replace(settings, fit=fit, data=data, few=ask.smoke)
 
 
 def _config(ready: Prepared, model: lb.BayesianModel, ask: Ask) -> dict[str, Any]:
@@ -190,20 +186,6 @@ def _config(ready: Prepared, model: lb.BayesianModel, ask: Ask) -> dict[str, Any
         "augment": settings.augment,
         "samples": model.method.default_samples if ask.samples is None else ask.samples,
     }
-
-
-def _few(data: Data) -> Data:
-    parts = {name: _first(getattr(data, name)) for name in ("train", "validation", "test")}
-    extra = {name: _first(part) for name, part in data.extra.items()}
-    return replace(data, **parts, extra=extra)
-
-
-def _first(part: Any) -> Any:
-    if part is None:
-        return None
-    if isinstance(part, tuple | list):
-        return tuple(tensor[:SMOKE_ROWS] for tensor in part)
-    return Subset(part, range(min(SMOKE_ROWS, len(part))))
 
 
 def _check_names(names: Mapping[str, str], changes: Sequence[str]) -> None:

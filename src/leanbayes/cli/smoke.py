@@ -1,0 +1,58 @@
+"""`--smoke`: a few rows and steps, to see that something runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import Subset
+
+from leanbayes.data.dataset import Data
+from leanbayes.train.config import FitConfig
+
+if TYPE_CHECKING:
+    from leanbayes.cli.settings_file import RunSettings
+
+ROWS, STEPS, BATCH, SAMPLES = 64, 4, 16, 2
+
+
+def short(fit: FitConfig) -> FitConfig:
+    """A training of a few steps."""
+    batch = min(fit.batch_size, BATCH)
+    return replace(fit, epochs=None, steps=STEPS, batch_size=batch, warmup=0)
+
+
+def smoke_settings(tables: Mapping[str, Any], *, data_names: Mapping[str, Any]) -> RunSettings:
+    """Settings of tables for a run of seconds; a recipe without data has made-up ones.
+
+    Its network is then a small one of the same kind, too, unless another is named.
+    """
+    from leanbayes.cli.recipe_tables import filled
+    from leanbayes.cli.settings_file import settings_of
+    from leanbayes.recipes import recipe, recipes
+
+    name = tables.get("recipe")
+    if isinstance(name, str) and name in recipes():
+        small = "name" not in tables.get("data", {})
+        tables = filled(tables, recipe(name), small=small)
+    found = settings_of(tables, data_names=data_names)
+    fit = short(found.fit)
+    least = max(SAMPLES, found.method.index_members)
+    draws = least if fit.evaluate_samples is None else min(least, fit.evaluate_samples)
+    return replace(found, fit=replace(fit, evaluate_samples=draws), few=True)
+
+
+def few(data: Data) -> Data:
+    """The first rows of every part."""
+    parts = {name: _first(getattr(data, name)) for name in ("train", "validation", "test")}
+    extra = {name: _first(part) for name, part in data.extra.items()}
+    return replace(data, **parts, extra=extra)
+
+
+def _first(part: Any) -> Any:
+    if part is None:
+        return None
+    if isinstance(part, tuple | list):
+        return tuple(tensor[:ROWS] for tensor in part)
+    return Subset(part, range(min(ROWS, len(part))))
