@@ -29,6 +29,14 @@ def test_targets_are_what_the_task_asks_for(task, shape, target):
         assert set(y.unique().tolist()) <= set(range(len(data.classes)))
 
 
+def test_images_are_pixels_on_a_known_scale():
+    data = read("made_up", shape=(3, 8, 8))
+    pixels = data.normalize.undo(data.train[0])
+    assert 0 <= pixels.min() < 0.1
+    assert 0.9 < pixels.max() <= 1
+    assert read("made_up", shape=(4,)).normalize is None
+
+
 def test_a_seed_decides_and_ids_are_whole_numbers():
     first, again, other = (read("made_up", rows=4, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(first.train[0], again.train[0])

@@ -113,7 +113,11 @@ def test_dropout_stands_where_the_papers_have_it():
     small = recipe("ibnn-vgg16-cifar10-dropout")
     net = lb.models.create(small.network.name, **small.network.options, width=1)
     model = lb.bayesianize(net, small.method)
-    assert [layer.slots for layer in model.report.converted] == [("mask",)] * 2
+    converted = {layer.name: layer.slots for layer in model.report.converted}
+    assert converted == {"classifier.1": ("in_scale",), "classifier.4": ("in_scale",)}
+    point = recipe("ibnn-vgg16-cifar10-sgd").network
+    plain = lb.models.create(point.name, **point.options, width=1).classifier
+    assert [plain[at].p for at in (0, 3)] == [0.5, 0.5]  # before the same two layers
     assert recipe("emp-imagenet-dropout").method.rate == 0.005
 
 

@@ -165,7 +165,7 @@ def _seeded(settings: RunSettings, seed: int, ask: Ask) -> RunSettings:
     fit = replace(settings.fit, seed=seed, folder=None)
     if "progress" not in settings.tables.get("fit", {}):
         fit = replace(fit, progress=False)
-    fit = short(fit) if ask.smoke else fit
+    fit = short(fit, settings.method) if ask.smoke else fit
     data = settings.data
     if ask.splits:
         data = Named(data.name, {**data.options, "split": seed})

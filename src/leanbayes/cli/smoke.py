@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import Subset
 
 from leanbayes.data.dataset import Data
+from leanbayes.methods.base import Method
 from leanbayes.train.config import FitConfig
 
 if TYPE_CHECKING:
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 ROWS, STEPS, BATCH, SAMPLES = 64, 4, 16, 2
 
 
-def short(fit: FitConfig) -> FitConfig:
-    """A training of a few steps."""
-    batch = min(fit.batch_size, BATCH)
-    return replace(fit, epochs=None, steps=STEPS, batch_size=batch, warmup=0)
+def short(fit: FitConfig, method: Method) -> FitConfig:
+    """A training of a few steps; its rates rise as they do at the start of the long one."""
+    batch = min(fit.batch_size, max(BATCH, method.index_members))
+    return replace(fit, epochs=None, steps=STEPS, batch_size=batch)
 
 
 def smoke_settings(tables: Mapping[str, Any], *, data_names: Mapping[str, Any]) -> RunSettings:
@@ -37,10 +38,11 @@ def smoke_settings(tables: Mapping[str, Any], *, data_names: Mapping[str, Any]) 
         small = "name" not in tables.get("data", {})
         tables = filled(tables, recipe(name), small=small)
     found = settings_of(tables, data_names=data_names)
-    fit = short(found.fit)
+    fit = short(found.fit, found.method)
     least = max(SAMPLES, found.method.index_members)
     draws = least if fit.evaluate_samples is None else min(least, fit.evaluate_samples)
-    return replace(found, fit=replace(fit, evaluate_samples=draws), few=True)
+    fit = replace(fit, evaluate_samples=draws, evaluate_every=STEPS)
+    return replace(found, fit=fit, few=True)
 
 
 def few(data: Data) -> Data:

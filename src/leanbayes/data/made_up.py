@@ -27,7 +27,8 @@ def made_up(
         task: What the targets are.
         classes: Labels of classification and segmentation.
         rows: Training examples; half as many each for validation and test.
-        ids: Inputs are whole numbers below this, to be embedded; 0: Gaussian noise.
+        ids: Inputs are whole numbers below this, to be embedded; 0: noise, for images (three
+            dimensions) uniform in [0, 1] and then normalised.
         seed: Of the numbers.
     """
     if min((*shape, rows, classes), default=0) < 1 or ids < 0:
@@ -36,7 +37,9 @@ def made_up(
             f"rows={rows}, classes={classes}, ids={ids}"
         )
     generator = torch.Generator().manual_seed(seed)
-    x = _inputs((2 * rows, *shape), ids, generator)
+    scale = Normalize((0.5,) * shape[0], (0.25,) * shape[0]) if len(shape) == 3 else None
+    scale = None if ids else scale
+    x = _inputs((2 * rows, *shape), ids, scale, generator)
     y = _targets(x, task, classes, generator)
     train, held, test = slice(0, rows), slice(rows, rows + rows // 2), slice(rows + rows // 2, None)
     return Data(
@@ -46,13 +49,18 @@ def made_up(
         validation=(x[held], y[held]) if rows > 1 else None,
         test=(x[test], y[test]),
         classes=_classes(task, classes),
+        normalize=scale,
         target_scale=Normalize.of(y[train]) if task == "regression" else None,
     )
 
 
-def _inputs(size: tuple[int, ...], ids: int, generator: torch.Generator) -> Tensor:
+def _inputs(
+    size: tuple[int, ...], ids: int, scale: Normalize | None, generator: torch.Generator
+) -> Tensor:
     if ids:
         return torch.randint(ids, size, generator=generator)
+    if scale is not None:
+        return scale(torch.rand(size, generator=generator))
     return torch.randn(size, generator=generator)
 
 

@@ -84,6 +84,11 @@ TABLE = {
 }
 
 
+# The masks of the network's own dropout, on the layers that it stands before.
+_VGG_DROPOUT = MCDropout(rate=0.5, where=select.by_name("classifier.1", "classifier.4"))
+_WRN_DROPOUT = MCDropout(rate=0.3, where=select.by_name("stage*.conv2"))
+
+
 def _found(name: str) -> tuple[_Column, str]:
     """The column of a name, and the word after it."""
     key = next(key for key in TABLE if name == key or name.startswith(f"{key}-"))
@@ -130,11 +135,10 @@ def _baseline(name: str) -> Recipe:
     column, word = _found(name)
     network, config = column.network, _plain(column)
     method: Method = MAP()
-    if word != "vi" and column.has_dropout:
+    if word == "sgd" and column.has_dropout:
         network = parts.vgg(dropout=0.5)
     if word == "dropout":
-        where = select.nothing if column.has_dropout else select.by_name("stage*.conv2")
-        method = MCDropout(rate=0.3, where=where)
+        method = _VGG_DROPOUT if column.has_dropout else _WRN_DROPOUT
     if word == "vi":
         method = _vi()
         config = replace(config, optimizer="Adam", lr=1e-3, weight_decay=0.0, kl_warmup=200 / 300)

@@ -34,7 +34,7 @@ def lenet(width: int = 1) -> Part:
 WRN_28_10, WRN_28_5 = _wide(10), _wide(5)
 RESNET18 = Part("resnet18", {}, ("resnet18", {"width": 4, "stem": "cifar"}))
 RESNET18_CONV7 = Part("resnet18", {"stem": "conv7"}, ("resnet18", {"width": 4, "stem": "conv7"}))
-RESNET50 = Part("resnet50", {}, ("resnet50", {"width": 4, "stem": "cifar"}))
+RESNET50 = Part("resnet50", {}, ("resnet18", {"width": 4, "stem": "cifar"}))  # 53 layers take long
 RESNET_SMALL = Part("resnet_small", {}, ("resnet_small", {"widths": [4, 4, 8, 8]}))
 MOBILENET = Part("mobilenet_v2", {}, ("mobilenet_v2", {"width": 0.25}))
 PYRAMIDNET = Part(
@@ -58,8 +58,8 @@ CIFAR10_WHOLE = _source("cifar10", (3, 32, 32))  # VGG-16 halves the size five t
 CIFAR100 = _source("cifar100", (3, 16, 16), classes=100)
 CIFAR100_WHOLE = _source("cifar100", (3, 32, 32), classes=100)
 SVHN = _source("svhn", (3, 32, 32))
-IMAGENET = _source("imagenet", (3, 16, 16), classes=20)
-FACES = _source("image_folder", (3, 16, 16), classes=20)
+IMAGENET = _source("imagenet", (3, 8, 8), classes=20)
+FACES = _source("image_folder", (3, 8, 8), classes=20)
 MNIST = _source("mnist", (1, 28, 28))
 FASHION = _source("fashion_mnist", (1, 28, 28))
 CITYSCAPES = _source(
