@@ -138,18 +138,18 @@ def _sections(
     reader.keys(tables, SECTIONS, "")
     base = _recipe(reader, tables)
     tables = tables if base is None else filled(tables, base)
-    method = _method(reader, tables, base)
-    return {
+    found = {
         "model": _named(reader, tables, "model", MODELS),
         "data": _named(reader, tables, "data", dict.fromkeys(sorted(data_names))),
-        "method": method,
+        "method": _method(reader, tables, base),
         "fit": _fit(reader, tables, base),
         "likelihood": _likelihood(reader, tables),
         "weights": _word(reader, tables, "model", "weights"),
         "augment": _word(reader, tables, "data", "augment"),
-        "fitting": base.fitting if base is not None and method == base.method else {},
         "tables": tables,
     }
+    own = base is not None and found["method"] == base.method
+    return {**found, "fitting": base.fitting if own and base is not None else {}}
 
 
 def _recipe(reader: Reader, tables: Mapping[str, Any]) -> Recipe | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 MARKS = 5  # about
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+LARGEST = 1e100  # what is beyond it is no figure, and differences of such numbers overflow
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class Axis:
         Example:
             >>> axis = Axis.of([0.0, 10.0], 0, 100, zero=True)
             >>> axis.low, round(axis.place(axis.high)), axis.marks()
-            (0.0, 100, [0.0, 2.0, 4.0, 6.0, 8.0, 10.0])
+            (0.0, 100, [0.0, 2.5, 5.0, 7.5, 10.0])
         """
-        found = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+        found = [value for value in values if drawable(value) and (value > 0 or not log)]
         low, high = (min(found), max(found)) if found else (1.0, 10.0)
         if log:
             room = max(1.12, (high / low) ** 0.06)
@@ -59,11 +60,16 @@ class Axis:
 
     def holds(self, value: float | None) -> bool:
         """True for a number that has a place."""
-        return value is not None and math.isfinite(value) and (value > 0 or not self.log)
+        return value is not None and drawable(value) and (value > 0 or not self.log)
 
     def marks(self) -> list[float]:
         """Round numbers between both ends."""
         return _powers(self.low, self.high) if self.log else _round(self.low, self.high)
+
+
+def drawable(value: float) -> bool:
+    """True for a number that can have a place."""
+    return math.isfinite(value) and abs(value) < LARGEST
 
 
 def _round(low: float, high: float) -> list[float]:
@@ -72,7 +78,7 @@ def _round(low: float, high: float) -> list[float]:
     step = next(power * factor for factor in STEPS if power * factor >= rough * 0.999)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
-    return [round(at * step, 12) + 0.0 for at in range(first, last + 1)]
+    return [float(f"{at * step:.12g}") + 0.0 for at in range(first, last + 1)]
 
 
 def _powers(low: float, high: float) -> list[float]:

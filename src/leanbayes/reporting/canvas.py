@@ -9,10 +9,10 @@ from leanbayes.reporting.axes import Axis, marked
 from leanbayes.reporting.markup import NOTHING, Html, joined, tag
 from leanbayes.reporting.style import CHART_STYLE
 
-WIDTH, HEIGHT = 480, 320
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 14, 46
+WIDTH, HEIGHT = 420, 300
+LEFT, RIGHT, TOP, BOTTOM = 66, 14, 14, 48
 COLOURS = 8  # c0 to c7 of the style, of Okabe and Ito: they differ for colour-blind people too
-LETTER = 6.6  # width of a letter, about
+LETTER = 7.7  # width of a letter, about
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ def frame(x: Axis, y: Axis, x_label: str, y_label: str) -> Html:
     for value in _sparse(x):
         at = spot(x.place(value))
         parts.append(tag("line", x1=at, x2=at, y1=spot(down), y2=spot(up), class_="grid"))
-        parts.append(tag("text", marked(value), x=at, y=down + 17, class_="middle"))
+        parts.append(tag("text", marked(value), x=at, y=down + 18, class_="middle"))
     middle = (x.start + x.end) / 2
-    parts.append(tag("text", x_label, x=spot(middle), y=spot(down + 38), class_="middle label"))
+    parts.append(tag("text", x_label, x=spot(middle), y=spot(down + 39), class_="middle label"))
     turn = f"rotate(-90 14 {(down + up) / 2:.1f})"
     height = spot((down + up) / 2)
     parts.append(tag("text", y_label, x=14, y=height, transform=turn, class_="middle label"))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leanbayes.reporting.axes import Axis, marked
+from leanbayes.reporting.axes import Axis, drawable, marked
 from leanbayes.reporting.canvas import (
     BOTTOM,
     COLOURS,
@@ -60,9 +59,7 @@ class Series:
 
 def scatter(labels: Labels, points: Sequence[Point], *, log: bool = False) -> Chart | None:
     """Named points with error bars; names that would lie on others are told by a touch alone."""
-    found = [
-        p for p in points if math.isfinite(p.x) and math.isfinite(p.y) and (p.x > 0 or not log)
-    ]
+    found = [p for p in points if drawable(p.x) and drawable(p.y) and (p.x > 0 or not log)]
     if not found:
         return None
     ends = [p.y + sign * (p.y_error or 0.0) for p in found for sign in (-1, 1)]
@@ -123,7 +120,7 @@ def lines(labels: Labels, series: Sequence[Series], *, log: bool = False) -> Cha
     every_y = [
         v for s in series for v in (*s.y, *s.low, *s.high, *(d[1] for d in s.dots)) if v is not None
     ]
-    if not any(map(math.isfinite, every_x)) or not any(map(math.isfinite, every_y)):
+    if not any(map(drawable, every_x)) or not any(map(drawable, every_y)):
         return None
     x = Axis.of(every_x, LEFT, WIDTH - RIGHT, log=log)
     y = Axis.of(every_y, HEIGHT - BOTTOM, TOP)
@@ -200,7 +197,7 @@ def bars(
     zero: bool = True,
 ) -> Chart | None:
     """A row a label: a bar from 0 with its error, or a dot where 0 says nothing."""
-    found = [(n, v, e) for n, v, e in values if v is not None and math.isfinite(v)]
+    found = [(n, v, e) for n, v, e in values if v is not None and drawable(v)]
     if not found:
         return None
     left = min(190.0, 20 + LETTER * max(len(name) for name, _, _ in found))
@@ -240,7 +237,7 @@ def _ruler(x: Axis, height: float, label: str) -> Html:
     for value in x.marks():
         at = spot(x.place(value))
         parts.append(tag("line", x1=at, x2=at, y1=TOP, y2=spot(down), class_="grid"))
-        parts.append(tag("text", marked(value), x=at, y=spot(down + 17), class_="middle"))
+        parts.append(tag("text", marked(value), x=at, y=spot(down + 18), class_="middle"))
     middle = spot((x.start + x.end) / 2)
-    parts.append(tag("text", label, x=middle, y=spot(down + 38), class_="middle label"))
+    parts.append(tag("text", label, x=middle, y=spot(down + 39), class_="middle label"))
     return joined(parts)

@@ -81,8 +81,10 @@ class Reader:
 
 
 def is_number(value: Any) -> bool:
-    """True for numbers, not for truth values."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """True for numbers, not for truth values; nor for whole ones that no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) < 2**1000
 
 
 def _demo(data: Mapping[str, Any], read: Reader) -> Result:

@@ -22,6 +22,9 @@ SCRIPT = """
     root.dataset.theme = next;
     stored(next);
   });
+  addEventListener("beforeprint", function () {
+    document.querySelectorAll("details").forEach(function (each) { each.open = true; });
+  });
   function key(row, at) {
     var text = row.cells[at].dataset.value;
     var value = text === "" ? NaN : Number(text);

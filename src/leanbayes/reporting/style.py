@@ -15,14 +15,14 @@ DARK = (
 )
 
 _MARKS = (
-    ".plot{font:12px system-ui,sans-serif;background:var(--paper)}"
+    ".plot{font:13px system-ui,sans-serif;background:var(--paper)}"
     ".plot text{fill:var(--ink)}.plot .end{text-anchor:end}"
     ".plot .middle,.plot .caption{text-anchor:middle}.plot .label{font-weight:600}"
     ".grid{stroke:var(--rule);stroke-width:1}"
     ".line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round}"
     ".d1{stroke-dasharray:7 4}.d2{stroke-dasharray:2 4}"
     ".band{fill:var(--c);opacity:.2;stroke:none}.dot,.bar{fill:var(--c)}"
-    ".error{stroke:var(--ink);stroke-width:1.5}"
+    ".error{stroke:var(--c);stroke-width:2;opacity:.55}"
     + "".join(f".c{at}{{--c:var(--c{at})}}" for at in range(8))
 )
 CHART_STYLE = f"svg{{{LIGHT}}}@media(prefers-color-scheme:dark){{svg{{{DARK}}}}}{_MARKS}".replace(
@@ -56,7 +56,7 @@ thead button{{border:0;background:none;padding:0;font-weight:600;text-align:inhe
 th[aria-sort=ascending] button::after{{content:" ▲"}}
 th[aria-sort=descending] button::after{{content:" ▼"}}
 .tools{{display:flex;gap:.5rem;margin:.5rem 0 1rem}}
-.charts{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,22rem),1fr));gap:1rem}}
+.charts{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,26rem),1fr));gap:1rem}}
 .chart{{margin:0;max-width:40rem;break-inside:avoid}}
 .chart svg.plot{{width:100%;height:auto;display:block}}
 figcaption{{color:var(--soft);font-size:.88rem;text-align:center}}
@@ -74,5 +74,5 @@ details{{margin:.4rem 0}}summary{{cursor:pointer}}
 color-scheme:light;{LIGHT}}}
 body{{max-width:none;font-size:10pt;padding:0}}button.theme,.tools,nav{{display:none}}
 .scroll{{overflow:visible}}table{{font-size:7.5pt}}th,td{{padding:1pt 3pt}}
-details>*{{display:block}}section{{break-inside:auto}}h2,h3{{break-after:avoid}}}}
+section{{break-inside:auto}}h2,h3{{break-after:avoid}}}}
 """

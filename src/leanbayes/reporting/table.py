@@ -32,10 +32,10 @@ class Cell:
 
     @staticmethod
     def of(found: Figure | float | None, best: bool = False) -> Cell:
-        """A figure with its error, or a number."""
+        """A figure with its error, or a price."""
         if isinstance(found, Figure):
             return Cell(figure(found.mean, found.error), found.mean, best, found.error)
-        return Cell(number(found), found, best)
+        return Cell(number(found, digits=2), found, best)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,10 @@ from leanbayes.reporting.words import direction
 
 
 def best(rows: Sequence[Row], name: str) -> list[Row]:
-    """Rows with the best mean, all of them where some are equal; none where it has no better end.
-
-    One row alone is not the best of anything.
-    """
+    """Rows with the best mean; none where all are equal, or no end is the better one."""
     way = direction(name)
     found = [(row, mean) for row in rows if (mean := mean_of(row, name)) is not None]
-    if not way or len(found) < 2:
+    if not way or len({mean for _, mean in found}) < 2:
         return []
     top = max(way * mean for _, mean in found)
     return [row for row, mean in found if way * mean == top]
