@@ -58,6 +58,7 @@ RANKS = {
     "experiments": 12,
     "recipes": 11,
     "records": 11,
+    "reporting": 12,
     "": 12,  # the package's own __init__: public names
     "cli": 13,
     "__main__": 14,

@@ -9,7 +9,7 @@ import torch
 
 import leanbayes as lb
 from leanbayes import records
-from leanbayes.cli import compare_runs, readers
+from leanbayes.cli import readers, smoke
 from leanbayes.cli.compare import compare
 from leanbayes.data.dataset import Data, Normalize
 
@@ -122,8 +122,8 @@ def test_weights_of_a_file_are_where_every_method_starts(leanbayes, tmp_path):
     row = record_of(leanbayes(*args))["rows"][0]
     data = lb.data.fashion_mini()
     with torch.no_grad():
-        logits = net.eval()(data.x_test[: compare_runs.SMOKE_ROWS])
-    expected = torch.nn.functional.cross_entropy(logits, data.y_test[: compare_runs.SMOKE_ROWS])
+        logits = net.eval()(data.x_test[: smoke.ROWS])
+    expected = torch.nn.functional.cross_entropy(logits, data.y_test[: smoke.ROWS])
     assert row["figures"]["nll"]["mean"] == pytest.approx(expected.item(), rel=1e-5)
     assert row["config"]["model"]["weights"] is True
 

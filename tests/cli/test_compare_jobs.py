@@ -6,7 +6,7 @@ import shlex
 import pytest
 import torch
 
-from leanbayes.cli import compare_runs, readers
+from leanbayes.cli import readers, smoke
 from leanbayes.cli.compare_data import Sets
 from leanbayes.cli.compare_runs import Bench
 from leanbayes.cli.settings_file import Named
@@ -234,4 +234,4 @@ def test_the_config_of_a_run_is_known_before_it(leanbayes):
     data = readers.read_data("sklearn_table", {"name": "diabetes"})
     assert precision == pytest.approx(data.target_scale.std[0] ** -2)
     assert row["config"]["smoke"] is True
-    assert row["config"]["fit"]["steps"] == compare_runs.SMOKE_STEPS
+    assert row["config"]["fit"]["steps"] == smoke.STEPS

@@ -144,7 +144,7 @@ def example(command):
 EXAMPLES = {command.callback.__name__: example(command) for command in app.registered_commands}
 HERE = (
     *("adapt", "predict", "evaluate", "info", "methods", "models", "data"),
-    *("compare", "experiment"),
+    *("compare", "experiment", "recipes"),
 )
 
 
@@ -169,7 +169,7 @@ def test_a_shell_can_complete_names(leanbayes):
     assert method_names("mean_") == ["mean_field"]
     assert "resnet20" in model_names("resnet")
     assert data_names("fashion_mi") == ["fashion_mini"]
-    assert recipe_names("pbn-m") == ["pbn-mnist"]
+    assert recipe_names("pbn-im") == ["pbn-imagenet"]
     assert "--show-completion" in leanbayes("--help").out
 
 

@@ -13,6 +13,8 @@ from leanbayes.train.config import FitConfig
 from leanbayes.train.optim import Rates, build_optimizer, kl_weight_at
 
 NAMES = sorted(recipes())
+# Rows of a table that are the paper's own, not what it is compared with.
+OWN = [name for name in NAMES if recipe(name).method.paper == recipe(name).paper]
 
 
 def converted(found):
@@ -47,14 +49,13 @@ def test_a_recipe_goes_to_json_and_back(name):
     assert isinstance(found, Recipe)
     assert found.name == name
     assert found == recipe(name)
-    assert found.paper == found.method.paper
     config = json.loads(json.dumps(found.config.to_json(), allow_nan=False))
     assert FitConfig.from_json(config) == found.config
     method = json.loads(json.dumps(found.method.to_json(), allow_nan=False))
     assert type(found.method).from_json(method["fields"]) == found.method
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OWN)
 def test_a_recipe_takes_a_step(name):
     found = recipe(name)
     # In float64: the papers' rates move a log-scale near -5.5 by less than float32 resolves.
@@ -79,7 +80,10 @@ def test_a_recipe_takes_a_step(name):
     assert all(p.isfinite().all() for p in after)
     # A copy that was not picked moves by its decay alone: one of zeros stays.
     for a, b in zip(before, after, strict=True):
-        assert not torch.equal(a, b) or not (a.any() or b.grad.any())
+        # A bias before a norm has no gradient but rounding.
+        assert not torch.equal(a, b) or not (
+            (config.weight_decay and a.any()) or b.grad.abs().max() > 1e-12
+        )
 
 
 def test_bayesadapter_mean_field_decays_as_equation_5():

@@ -22,6 +22,8 @@ from leanbayes.cli.launch import launch
 from leanbayes.cli.listings import data, models
 from leanbayes.cli.methods import methods
 from leanbayes.cli.predict import predict
+from leanbayes.cli.recipes_command import recipes
+from leanbayes.cli.report_command import report
 from leanbayes.cli.train import adapt, train
 
 __all__ = ["app", "main"]
@@ -35,8 +37,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-COMMANDS = (demo, train, adapt, predict, evaluate, compare, experiment)
-for command in (*COMMANDS, info, methods, models, data):
+COMMANDS = (demo, train, adapt, predict, evaluate, compare, experiment, report)
+for command in (*COMMANDS, info, methods, models, data, recipes):
     app.command()(command)
 app.command(context_settings=dict(LAUNCH))(launch)
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils.data import Subset
 
 import leanbayes as lb
 from leanbayes.cli.card import PLACES
@@ -18,12 +16,10 @@ from leanbayes.cli.figures import Judge
 from leanbayes.cli.prepare import Prepared, prepare
 from leanbayes.cli.readers import part_of
 from leanbayes.cli.settings_file import Named, RunSettings
-from leanbayes.data.dataset import Data
-from leanbayes.prediction import BinaryClassification, Classification, Prediction
+from leanbayes.cli.smoke import short
 from leanbayes.records import provenance
 from leanbayes.train.fields import listed
 
-SMOKE_ROWS, SMOKE_STEPS, SMOKE_BATCH = 64, 4, 16
 Run = tuple[str, int]  # label and seed
 
 
@@ -115,8 +111,7 @@ class Bench:
         settings = _seeded(self.settings[label], seed, self.ask)
         data = self.sets.read(settings.data)
         torch.manual_seed(seed)
-        ready = prepare(settings, data)
-        return replace(ready, data=_few(data)) if self.ask.smoke else ready
+        return prepare(settings, data)
 
 
 def _origin(model: lb.BayesianModel) -> dict[str, Any]:
@@ -125,24 +120,10 @@ def _origin(model: lb.BayesianModel) -> dict[str, Any]:
 
 
 def _figures(model: lb.BayesianModel, part: Any, ready: Prepared, ask: Ask) -> dict[str, float]:
-    """Those of `leanbayes evaluate`, and the area under precision and recall of two classes."""
+    """Those of `leanbayes evaluate`."""
     options = {"samples": ask.samples, "seed": ready.settings.fit.seed}
     judge = Judge(ready.card, model, ready.settings.fit.batch_size, options)
-    found, target = judge.predicted(part, ready.data.normalize)
-    figures = judge.figures(found, target, ready.data.ignore_index)
-    return figures | _auc_pr(found, target.flatten())
-
-
-def _auc_pr(found: Prediction, target: Tensor) -> dict[str, float]:
-    match found:
-        case BinaryClassification():
-            scores = found.probs.flatten()
-        case Classification() if found.probs.shape[1:] == (2,):
-            scores = found.probs[:, 1]
-        case _:
-            return {}
-    no, yes = scores[target == 0], scores[target == 1]
-    return {"auc_pr": lb.metrics.average_precision(no, yes).item()} if len(no) and len(yes) else {}
+    return judge.scored(part, ready.data.normalize, ready.data.ignore_index)
 
 
 def _arguments(ready: Prepared) -> dict[str, Any]:
@@ -157,13 +138,11 @@ def _seeded(settings: RunSettings, seed: int, ask: Ask) -> RunSettings:
     fit = replace(settings.fit, seed=seed, folder=None)
     if "progress" not in settings.tables.get("fit", {}):
         fit = replace(fit, progress=False)
-    if ask.smoke:
-        batch = min(fit.batch_size, SMOKE_BATCH)
-        fit = replace(fit, epochs=None, steps=SMOKE_STEPS, batch_size=batch, warmup=0)
+    fit = short(fit, settings.method) if ask.smoke else fit
     data = settings.data
     if ask.splits:
         data = Named(data.name, {**data.options, "split": seed})
-    return replace(settings, fit=fit, data=data)
+    return replace(settings, fit=fit, data=data, few=ask.smoke)
 
 
 def _config(ready: Prepared, ask: Ask) -> dict[str, Any]:
@@ -183,17 +162,3 @@ def _config(ready: Prepared, ask: Ask) -> dict[str, Any]:
         "splits": ask.splits,
         "smoke": ask.smoke,
     }
-
-
-def _few(data: Data) -> Data:
-    parts = {name: _first(getattr(data, name)) for name in ("train", "validation", "test")}
-    extra = {name: _first(part) for name, part in data.extra.items()}
-    return replace(data, **parts, extra=extra)
-
-
-def _first(part: Any) -> Any:
-    if part is None:
-        return None
-    if isinstance(part, tuple | list):
-        return tuple(tensor[:SMOKE_ROWS] for tensor in part)
-    return Subset(part, range(min(SMOKE_ROWS, len(part))))

@@ -43,7 +43,10 @@ MethodFlag = Annotated[
 ]
 RecipeFlag = Annotated[
     str | None,
-    typer.Option(help="Method and training of a paper.", autocompletion=recipe_names),
+    typer.Option(
+        help="Method, training, network and data of a paper (leanbayes recipes).",
+        autocompletion=recipe_names,
+    ),
 ]
 EpochsFlag = Annotated[int | None, typer.Option(help="Passes over the data.")]
 SeedFlag = Annotated[int | None, typer.Option(help="Of everything that is drawn.")]
@@ -54,6 +57,13 @@ DeviceFlag = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, .
 PrecisionFlag = Annotated[str | None, typer.Option(help="fp32, bf16 or fp16.")]
 DryFlag = Annotated[
     bool, typer.Option("--dry-run", help="Print settings, parameters and memory; write nothing.")
+]
+SmokeFlag = Annotated[
+    bool,
+    typer.Option(
+        "--smoke",
+        help="Seconds: a few steps; a recipe without --data: made-up data, small network.",
+    ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 HelpMethodFlag = Annotated[
@@ -88,6 +98,7 @@ class Flags:
     device: str | None = None
     precision: str | None = None
     dry_run: bool = False
+    smoke: bool = False
     as_json: bool = False
 
     @staticmethod
@@ -101,6 +112,10 @@ class Flags:
         from leanbayes.cli.settings_file import merged, settings_of
 
         tables = merged(self._with_names(self._file()), self.change or ())
+        if self.smoke:
+            from leanbayes.cli.smoke import smoke_settings
+
+            return smoke_settings(tables, data_names=DATA)
         return settings_of(tables, data_names=DATA)
 
     def _file(self) -> dict[str, Any]:
@@ -109,10 +124,10 @@ class Flags:
 
         if self.config is not None:
             return read_tables(self.config)
-        if self.data is None and not self.change:
+        if self.data is None and self.recipe is None and not self.change:
             raise ConfigError(
                 "a run needs data, a network and a method: write --config FILE.toml, or --data "
-                "NAME --model NAME --method NAME"
+                "NAME --model NAME --method NAME, or --recipe NAME"
             )
         return {}
 

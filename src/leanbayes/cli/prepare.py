@@ -15,6 +15,7 @@ import leanbayes as lb
 from leanbayes.cli.card import CARD, Card, first_inputs, load_run
 from leanbayes.cli.readers import read_data
 from leanbayes.cli.settings_file import Named, RunSettings
+from leanbayes.cli.smoke import few
 from leanbayes.data.dataset import Data
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, tensor_of
@@ -33,9 +34,11 @@ class Prepared:
 
     def arguments(self) -> dict[str, Any]:
         """The data as arguments of `lb.adapt`."""
-        found = {"data": self.data.train, "validation": self.data.validation}
+        found: dict[str, Any] = {"data": self.data.train, "validation": self.data.validation}
         if self.settings.fit.regularizer is not None:
             found["ood"] = _ood(self.data)
+        if self.settings.fitting:
+            found["fitting"] = self.settings.fitting
         if self.settings.augment is not None:
             found["augment"] = _augment(self.settings.augment, self.data)
         return found
@@ -55,6 +58,7 @@ def prepare(settings: RunSettings, data: Data | None = None) -> Prepared:
             f"{data.name} has nothing to train on, only parts to be scored: give other data (for "
             "corrupted images clean=FOLDER)"
         )
+    data = few(data) if settings.few else data
     inputs = first_inputs(data.train, 2)
     if len(inputs) == 0:
         raise lb.DataError(f"{data.name} has no training examples")

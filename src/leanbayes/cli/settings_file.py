@@ -21,9 +21,9 @@
     [likelihood]                # left out: what the task of the data asks for
     name = "categorical"
 
-A line `recipe = "pbn-mnist"` above the tables brings method and training of a paper along; what the
-tables say goes before it. `--set fit.lr=0.1` on the command line changes a value. Whatever is wrong
-ends in a ConfigError with one line a problem, each with the path of its key.
+A line `recipe = "pbn-mnist"` above the tables brings method, training, network and data of a paper
+along; what the tables say goes before it. `--set fit.lr=0.1` on the command line changes a value.
+Whatever is wrong ends in a ConfigError with one line a problem, each with the path of its key.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes.cli.file_values import WRONG, Reader, joined, short
+from leanbayes.cli.recipe_tables import filled
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import (
     Bernoulli,
@@ -79,7 +80,9 @@ class RunSettings:
         likelihood: Categorical where the file has none; `tables` says whether it has.
         weights: Trained weights: a file, or the folder of a run.
         augment: What is done to training images, such as "crop+flip".
-        tables: What was written.
+        fitting: Options of what is fitted after the training.
+        few: A few rows of the data are enough.
+        tables: What was written, and what a recipe adds to it.
     """
 
     model: Named
@@ -89,6 +92,8 @@ class RunSettings:
     likelihood: Likelihood
     weights: str | None = None
     augment: str | None = None
+    fitting: Mapping[str, Any] = field(default_factory=dict)
+    few: bool = False
     tables: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -132,7 +137,8 @@ def _sections(
 ) -> dict[str, Any]:
     reader.keys(tables, SECTIONS, "")
     base = _recipe(reader, tables)
-    return {
+    tables = tables if base is None else filled(tables, base)
+    found = {
         "model": _named(reader, tables, "model", MODELS),
         "data": _named(reader, tables, "data", dict.fromkeys(sorted(data_names))),
         "method": _method(reader, tables, base),
@@ -142,6 +148,8 @@ def _sections(
         "augment": _word(reader, tables, "data", "augment"),
         "tables": tables,
     }
+    own = base is not None and found["method"] == base.method
+    return {**found, "fitting": base.fitting if own and base is not None else {}}
 
 
 def _recipe(reader: Reader, tables: Mapping[str, Any]) -> Recipe | None:

@@ -36,6 +36,7 @@ def train(  # noqa: PLR0913
     device: flags.DeviceFlag = None,
     precision: flags.PrecisionFlag = None,
     dry_run: flags.DryFlag = False,
+    smoke: flags.SmokeFlag = False,
     as_json: flags.JsonFlag = False,
     help_method: flags.HelpMethodFlag = None,
 ) -> None:
@@ -62,7 +63,7 @@ def adapt(**given: Any) -> None:
 
 def _start(given: Flags, *, needs_weights: bool = False) -> None:
     settings = given.settings()
-    if needs_weights and settings.weights is None:
+    if needs_weights and settings.weights is None and not given.smoke:
         from leanbayes.errors import ConfigError
 
         raise ConfigError(

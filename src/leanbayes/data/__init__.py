@@ -18,6 +18,7 @@ from leanbayes.data.embedded_readers import fashion_mini as fashion_mini_data
 from leanbayes.data.embedded_sets import ImageSplits, digits_28, fashion_mini
 from leanbayes.data.folders import image_folder, imagenet
 from leanbayes.data.idx import fashion_mnist, mnist
+from leanbayes.data.made_up import made_up
 from leanbayes.data.pairs import Pairs, lfw_pairs, pairs_from_labels
 from leanbayes.data.physionet import physionet2012
 from leanbayes.data.segmentation import camvid, cityscapes
@@ -62,6 +63,7 @@ READERS: Final[Mapping[str, Callable[..., Data]]] = {
         imagenet,
         imagenet_c,
         lfw_pairs,
+        made_up,
         mnist,
         npz,
         physionet2012,

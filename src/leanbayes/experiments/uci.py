@@ -9,8 +9,10 @@ against these sets as a benchmark.
 That noise is far too large for some sets and too small for others, and a Gaussian posterior takes
 it at its word: with a noise above the spread of the targets its right answer is the prior. So the
 rows that are not in the paper have targets in standard units, noise that is learnt, a prior of
-standard deviation 1 and a cosine schedule; Partial trains a point estimate for half of the steps
-and its chosen part for the other half. Their figures are in raw units too.
+standard deviation 1, a cosine schedule and no norms, behind which a prior of the weights says
+nothing (a trial with them gave Partial an RMSE of 14.8 on Energy after 12,000 steps). Partial
+trains a point estimate for half of the steps and its chosen part for the other half. Their figures
+are in raw units too.
 
 All splits of a set train together, one group of a `GroupedMLP` each, so that a step of 20 networks
 costs little more than one of a single network.
@@ -77,7 +79,7 @@ PAPER: Final[Mapping[str, Sequence[tuple[float, float]]]] = {
     "wine-red": ((0.60, -2.09), (0.62, -2.09), (0.63, -2.09), (0.88, -2.14)),
     "yacht": ((1.59, -2.25), (1.60, -2.22), (12.90, -10.79), (29.48, -5.24)),
 }
-WITHOUT_NORMS: Final = ("dropout", "ensemble")  # as in the paper
+WITH_NORMS: Final = ("ecmp", "emp")
 ORDER: Final = ("ecmp", "emp", "dropout", "ensemble")  # of the columns of PAPER
 # Single targets here and several in the paper, and other units in the paper.
 NOT_COMPARABLE: Final = ("energy", "naval", "protein")
@@ -128,8 +130,8 @@ class UCI(Experiment):
         torch.manual_seed(self.seed)
         width = 100 if name == "protein" else 50
         inputs = train[0].shape[1] // splits
-        norm, norm_scale = method not in WITHOUT_NORMS, 0.2 if method in ORDER else 1.0
-        net: nn.Module = GroupedMLP(splits, inputs, (width,), norm=norm, norm_scale=norm_scale)
+        norm = method in WITH_NORMS
+        net: nn.Module = GroupedMLP(splits, inputs, (width,), norm=norm, norm_scale=0.2)
         likelihood = likelihood_of(method, train[1])
         chosen = METHODS[method]()
         if isinstance(chosen, Partial):

@@ -9,8 +9,8 @@ from leanbayes.models.initialise import he_normal_
 
 Size = Literal["small", "large"]
 
-# Output channels of the convolutions between two poolings.
-STAGES: Final = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+# Output channels of the convolutions between two poolings, in widths.
+STAGES: Final = ((1, 1), (2, 2), (4, 4, 4), (8, 8, 8), (8, 8, 8))
 
 
 class VGG16(nn.Module):
@@ -27,6 +27,7 @@ class VGG16(nn.Module):
         num_classes: Number of logits; by default 10 (small) or 1,000 (large).
         dropout: Probability of a zero beside each of the first two linear layers; the published
             nets have 0.5.
+        width: Channels of the first stage; the published nets have 64.
 
     Raises:
         ConfigError: The size has another name.
@@ -37,11 +38,15 @@ class VGG16(nn.Module):
     """
 
     def __init__(
-        self, size: Size = "large", num_classes: int | None = None, dropout: float = 0.0
+        self,
+        size: Size = "large",
+        num_classes: int | None = None,
+        dropout: float = 0.0,
+        width: int = 64,
     ) -> None:
         super().__init__()
-        self.features = _features()
-        self.avgpool, self.classifier = _head(size, num_classes, dropout)
+        self.features = _features(width)
+        self.avgpool, self.classifier = _head(size, 8 * width, num_classes, dropout)
         he_normal_(self)
         for module in self.features:
             if isinstance(module, nn.Conv2d) and module.bias is not None:
@@ -53,37 +58,39 @@ class VGG16(nn.Module):
         return out
 
 
-def _features() -> nn.Sequential:
+def _features(width: int) -> nn.Sequential:
     """Chain the stages; each ends by halving the size."""
     layers: list[nn.Module] = []
     inputs = 3
     for stage in STAGES:
-        for outputs in stage:
+        for outputs in (width * factor for factor in stage):
             layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
             inputs = outputs
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers)
 
 
-def _head(size: Size, num_classes: int | None, dropout: float) -> tuple[nn.Module, nn.Sequential]:
+def _head(
+    size: Size, inputs: int, num_classes: int | None, dropout: float
+) -> tuple[nn.Module, nn.Sequential]:
     """Make the last pooling and the linear layers.
 
     Dropout stands where each of the two published nets has it: before the linear layer in the
     small net, after its ReLU in the large one.
     """
     if size == "small":
-        layers = [*_small_layer(dropout), *_small_layer(dropout)]
-        last = nn.Linear(512, 10 if num_classes is None else num_classes)
+        layers = [*_small_layer(inputs, dropout), *_small_layer(inputs, dropout)]
+        last = nn.Linear(inputs, 10 if num_classes is None else num_classes)
         return nn.AdaptiveAvgPool2d(1), nn.Sequential(*layers, last)
     if size == "large":
-        layers = [*_large_layer(512 * 7 * 7, dropout), *_large_layer(4096, dropout)]
+        layers = [*_large_layer(inputs * 7 * 7, dropout), *_large_layer(4096, dropout)]
         last = nn.Linear(4096, 1000 if num_classes is None else num_classes)
         return nn.AdaptiveAvgPool2d(7), nn.Sequential(*layers, last)
     raise ConfigError(f'unknown size {size!r}; write size="small" or size="large"')
 
 
-def _small_layer(dropout: float) -> list[nn.Module]:
-    return [nn.Dropout(dropout), nn.Linear(512, 512), nn.ReLU()]
+def _small_layer(width: int, dropout: float) -> list[nn.Module]:
+    return [nn.Dropout(dropout), nn.Linear(width, width), nn.ReLU()]
 
 
 def _large_layer(inputs: int, dropout: float) -> list[nn.Module]:

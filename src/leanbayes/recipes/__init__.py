@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from leanbayes.errors import ConfigError
-from leanbayes.recipes import bayesadapter, ibnn, patching, pbn, rank1
+from leanbayes.recipes import (
+    bayesadapter,
+    bayesadapter_baselines,
+    ibnn,
+    patching,
+    pbn,
+    rank1,
+    rank1_baselines,
+    rank1_mortality,
+)
 from leanbayes.recipes.recipe import Recipe as Recipe
 from leanbayes.recipes.recipe import Recipes
 from leanbayes.train.fields import nearest
 
 _ALL: Recipes = {
     **bayesadapter.RECIPES,
+    **bayesadapter_baselines.RECIPES,
     **ibnn.RECIPES,
     **patching.RECIPES,
     **pbn.RECIPES,
     **rank1.RECIPES,
+    **rank1_baselines.RECIPES,
+    **rank1_mortality.RECIPES,
 }
 
 

@@ -19,14 +19,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leanbayes.methods.rank_one import RankOne
-from leanbayes.recipes.recipe import Recipe, Recipes
+from leanbayes.recipes import parts
+from leanbayes.recipes.recipe import Part, Recipe, Recipes
 from leanbayes.train.config import FitConfig
 
 PAPER = "Dusenberry et al. 2020, Rank-1 BNN"
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """What differs between CIFAR and ImageNet."""
 
     words: str
@@ -39,19 +40,38 @@ class _Task:
     kl_epochs: int
     prior_std: float
     signs: float
+    network: Part
+    data: Part
 
 
-def _cifar(words: str) -> _Task:
-    return _Task(words, 128, 0.1, 390, (100, 200, 225), 250, 0.2, 200, 0.1, 0.5)
+def _cifar(words: str, data: Part) -> Task:
+    numbers = (128, 0.1, 390, (100, 200, 225), 250, 0.2, 200, 0.1, 0.5)
+    return Task(words, *numbers, parts.WRN_28_10, data)
 
 
 TASKS = {
-    "cifar10": _cifar("WRN-28-10 on CIFAR-10"),
-    "cifar100": _cifar("WRN-28-10 on CIFAR-100"),
-    "imagenet": _Task(
-        "ResNet-50 on ImageNet", 1024, 0.4, 5 * 1251, (45, 90, 120), 135, 0.1, 90, 0.05, 0.75
+    "cifar10": _cifar("WRN-28-10 on CIFAR-10", parts.CIFAR10),
+    "cifar100": _cifar("WRN-28-10 on CIFAR-100", parts.CIFAR100),
+    "imagenet": Task(
+        *("ResNet-50 on ImageNet", 1024, 0.4, 5 * 1251, (45, 90, 120), 135, 0.1, 90, 0.05, 0.75),
+        *(parts.RESNET50, parts.IMAGENET),
     ),
 }
+
+
+def training(task: Task) -> FitConfig:
+    """The rates, with the KL as it rises."""
+    return FitConfig(
+        epochs=task.epochs,
+        batch_size=task.batch,
+        lr=task.lr,
+        weight_decay=2e-4,
+        schedule="step",
+        milestones=tuple(mark / task.epochs for mark in task.marks),
+        decay=task.decay,
+        warmup=task.warmup,
+        kl_warmup=task.kl_epochs / task.epochs,
+    )
 
 
 def _build(name: str) -> Recipe:
@@ -63,24 +83,21 @@ def _build(name: str) -> Recipe:
         init_signs=task.signs,
         preset="paper",
     )
-    config = FitConfig(
-        epochs=task.epochs,
-        batch_size=task.batch,
-        lr=task.lr,
-        weight_decay=2e-4,
-        schedule="step",
-        milestones=tuple(mark / task.epochs for mark in task.marks),
-        decay=task.decay,
-        warmup=task.warmup,
-        kl_warmup=task.kl_epochs / task.epochs,
-    )
     law = "Cauchy" if cauchy else "Gaussian"
     notes = (
         f"Rank-1 BNN, {law}, from scratch: {task.words}, 4 members\n"
         "A step has four rows an example. Random signs cost 200 nats a factor against the prior at "
         "1 and fade in training; on a trained network take lb.RankOne() instead."
     )
-    return Recipe(name=name, method=method, config=config, paper=PAPER, notes=notes)
+    return Recipe(
+        name=name,
+        method=method,
+        config=training(task),
+        network=task.network,
+        data=task.data,
+        paper=PAPER,
+        notes=notes,
+    )
 
 
 RECIPES: Recipes = {f"rank1-{data}{law}": _build for data in TASKS for law in ("", "-cauchy")}

@@ -1,0 +1,103 @@
+"""Axes of charts: from numbers to places, and the marks between."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+MARKS = 5  # about
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+LARGEST = 1e100  # what is beyond it is no figure, and differences of such numbers overflow
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A stretch of numbers on a stretch of the picture.
+
+    Attributes:
+        low: Smallest number.
+        high: Largest number.
+        start: Place of the smallest.
+        end: Place of the largest.
+        log: Equal factors, not equal differences, are equally far.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    @staticmethod
+    def of(
+        values: Iterable[float], start: float, end: float, *, log: bool = False, zero: bool = False
+    ) -> Axis:
+        """An axis that holds all values with some room, and 0 where it is asked for.
+
+        Example:
+            >>> axis = Axis.of([0.0, 10.0], 0, 100, zero=True)
+            >>> axis.low, round(axis.place(axis.high)), axis.marks()
+            (0.0, 100, [0.0, 2.5, 5.0, 7.5, 10.0])
+        """
+        found = [value for value in values if drawable(value) and (value > 0 or not log)]
+        low, high = (min(found), max(found)) if found else (1.0, 10.0)
+        if log:
+            room = max(1.12, (high / low) ** 0.06)
+            return Axis(low / room, high * room, start, end, log=True)
+        low, high = (min(low, 0.0), max(high, 0.0)) if zero else (low, high)
+        room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+        below = 0.0 if zero and low == 0 else room
+        above = 0.0 if zero and high == 0 else room
+        return Axis(low - below, high + above, start, end)
+
+    def place(self, value: float) -> float:
+        """Where a number lies in the picture."""
+        low, high, at = self.low, self.high, value
+        if self.log:
+            low, high, at = math.log(low), math.log(high), math.log(value)
+        return self.start + (at - low) / (high - low) * (self.end - self.start)
+
+    def holds(self, value: float | None) -> bool:
+        """True for a number that has a place."""
+        return value is not None and drawable(value) and (value > 0 or not self.log)
+
+    def marks(self) -> list[float]:
+        """Round numbers between both ends."""
+        return _powers(self.low, self.high) if self.log else _round(self.low, self.high)
+
+
+def drawable(value: float) -> bool:
+    """True for a number that can have a place."""
+    return math.isfinite(value) and abs(value) < LARGEST
+
+
+def _round(low: float, high: float) -> list[float]:
+    rough = (high - low) / MARKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in STEPS if power * factor >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [float(f"{at * step:.12g}") + 0.0 for at in range(first, last + 1)]
+
+
+def _powers(low: float, high: float) -> list[float]:
+    """Powers of ten with 2 and 5 between them, where there is room for these."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    every: Sequence[int] = (1, 2, 5) if last - first <= 3 else (1,)
+    marks = [factor * 10.0**power for power in range(first, last + 1) for factor in every]
+    return [mark for mark in marks if low <= mark <= high]
+
+
+def marked(value: float) -> str:
+    """A mark as text.
+
+    Example:
+        >>> marked(0.5), marked(20000.0), marked(-1.0), marked(0.0001)
+        ('0.5', '20k', '-1', '0.0001')
+    """
+    size = abs(value)
+    for least, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if size >= least:
+            return f"{value / (1e3 if letter == 'k' else least):g}{letter}"
+    return f"{value:.6g}"

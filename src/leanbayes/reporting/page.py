@@ -1,0 +1,54 @@
+"""One HTML page without anything from outside: style, script and pictures are in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leanbayes.reporting.markup import Html, joined, tag
+from leanbayes.reporting.script import SCRIPT
+from leanbayes.reporting.sections.section import Section
+from leanbayes.reporting.style import STYLE
+
+# Nothing is loaded, and nothing that a file says can run: scripts of the page alone.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+
+
+def page(title: str, sections: Sequence[Section], about: str) -> str:
+    """The whole page.
+
+    Args:
+        title: Of the page.
+        sections: In their order.
+        about: A line at the end: who wrote it.
+    """
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("title", title),
+        tag("style", Html(STYLE)),
+    )
+    body = tag("body", _top(title, sections), _main(sections), _end(about))
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _top(title: str, sections: Sequence[Section]) -> Html:
+    links = [tag("li", tag("a", s.title, href=f"#{s.anchor}")) for s in sections]
+    button = tag("button", "Light or dark", type="button", class_="theme", hidden=True)
+    top = tag("header", tag("h1", title), button)
+    return joined([top, tag("nav", tag("ul", *links), aria_label="Sections")])
+
+
+def _main(sections: Sequence[Section]) -> Html:
+    return tag(
+        "main",
+        *(
+            tag("section", tag("h2", s.title), s.body, id=s.anchor, aria_label=s.title)
+            for s in sections
+        ),
+    )
+
+
+def _end(about: str) -> Html:
+    return joined([tag("footer", tag("p", about, class_="soft")), tag("script", Html(SCRIPT))])

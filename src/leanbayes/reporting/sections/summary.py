@@ -1,0 +1,45 @@
+"""What the files hold, and what is best, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leanbayes.reporting.markup import NOTHING, Html, joined, tag
+from leanbayes.reporting.results import Result
+from leanbayes.reporting.sections.best import best
+from leanbayes.reporting.sections.section import Section
+from leanbayes.reporting.words import direction, figure, title
+
+MANY = 12  # figures that are told one by one
+
+
+def section(results: Sequence[Result]) -> Section | None:
+    """A block a file."""
+    return Section("Summary", joined(map(_block, results)))
+
+
+def _block(result: Result) -> Html:
+    count = len(result.rows)
+    kind = "part" if result.kind == "experiment" else "method"
+    rows = f"{count} {kind}{'' if count == 1 else 's'}" if result.kind != "evaluate" else ""
+    facts = ", ".join(filter(None, [rows, *result.facts]))
+    failed = [
+        tag("p", tag("strong", row.label), f" failed: {row.failed}", class_="failed")
+        for row in result.rows
+        if row.failed
+    ]
+    head = tag("h3", result.title)
+    about = tag("p", f"{result.name}: {facts}.", class_="soft")
+    return joined([head, about, *failed, _best(result)])
+
+
+def _best(result: Result) -> Html:
+    items = []
+    for name in [name for name in result.figure_names if direction(name)][:MANY]:
+        rows = best(result.rows, name)
+        if rows:
+            found = rows[0].figures[name]
+            labels = ", ".join(row.label for row in rows)
+            words = f": {figure(found.mean, found.error)}, {labels}"
+            items.append(tag("li", f"best {title(name)}", words))
+    return tag("ul", *items) if items else NOTHING

@@ -1,0 +1,125 @@
+"""Charts: places of numbers by the axes, words for those who cannot see, valid XML."""
+
+import math
+import xml.etree.ElementTree as ET
+from itertools import pairwise
+
+import pytest
+
+from leanbayes.reporting.axes import Axis, marked
+from leanbayes.reporting.charts import Labels, Point, Series, bars, lines, scatter
+
+LABELS = Labels("a chart", "A title", "price", "quality")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parsed(chart):
+    return ET.fromstring(chart.file())
+
+
+def by_class(tree, word):
+    return [e for e in tree.iter() if word in (e.get("class") or "").split()]
+
+
+def test_an_axis_is_linear_or_logarithmic():
+    axis = Axis(0.0, 10.0, 100.0, 200.0)
+    assert [axis.place(v) for v in (0, 5, 10)] == [100, 150, 200]
+    axis = Axis(1.0, 100.0, 0.0, 2.0, log=True)
+    assert [axis.place(v) for v in (1, 10, 100)] == pytest.approx([0, 1, 2])
+    assert not axis.holds(0.0)
+    assert not axis.holds(math.nan)
+    assert not axis.holds(None)
+
+
+@pytest.mark.parametrize(
+    "ends", [(0, 1), (-3.2, 7.9), (1e-7, 3e-7), (0.999, 1.0), (-5e9, 1e9), (1e-20, 9e-20)]
+)
+def test_marks_are_round_and_inside(ends):
+    axis = Axis(*ends, 0, 1)
+    marks = axis.marks()
+    assert 3 <= len(marks) <= 8
+    room = 1e-9 * (ends[1] - ends[0])
+    assert all(ends[0] - room <= mark <= ends[1] + room for mark in marks)
+    steps = [b - a for a, b in pairwise(marks)]
+    assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-6)
+
+
+def test_equal_values_and_no_values_have_an_axis_too():
+    for values in ([2.0, 2.0], [0.0], [], [math.nan], [-1e308, 1e308]):
+        axis = Axis.of(values, 0, 1)
+        assert axis.low < axis.high
+        assert axis.marks()
+    axis = Axis.of([0.0, -1.0, 4.0], 0, 1, log=True)
+    assert axis.low < 4 < axis.high
+
+
+def test_points_lie_where_the_axes_say():
+    chart = scatter(LABELS, [Point("a", 1.0, 1.0, 0.5), Point("b", 3.0, 2.0)])
+    tree = parsed(chart)
+    first, second = by_class(tree, "dot")
+    assert float(first.get("cx")) < float(second.get("cx"))
+    assert float(first.get("cy")) > float(second.get("cy"))  # up is more
+    (bar,) = by_class(tree, "error")
+    middle = (float(bar.get("y1")) + float(bar.get("y2"))) / 2
+    assert middle == pytest.approx(float(first.get("cy")), abs=0.11)
+
+
+def test_a_chart_has_words_for_those_who_cannot_see_it():
+    tree = parsed(scatter(LABELS, [Point("a", 1.0, 0.25, 0.125), Point("b", 3.0, 2.0)]))
+    assert tree.get("role") == "img"
+    assert tree.find(f"{SVG}title").text == "A title"
+    about = tree.find(f"{SVG}desc").text
+    assert "quality against price" in about
+    assert "a: 1, 0.2500 ± 0.1250" in about
+
+
+def test_names_never_lie_on_each_other():
+    points = [Point(f"method {at}", 1.0 + 0.001 * at, 1.0 + 0.01 * at) for at in range(30)]
+    chart = scatter(LABELS, points)
+    names = by_class(parsed(chart), "name")
+    assert 0 < len(names) < 30
+    boxes = [(float(n.get("x")), float(n.get("y")), len(n.text) * 7.7) for n in names]
+    for at, (x, y, wide) in enumerate(boxes):
+        for other_x, other_y, other_wide in boxes[:at]:
+            apart = x + wide <= other_x + 0.2 or other_x + other_wide <= x + 0.2
+            assert apart or abs(y - other_y) >= 11.8
+
+
+def test_a_line_has_gaps_where_numbers_are_missing_and_a_band():
+    series = Series("s", [0, 1, 2, 3, 4], [1.0, 2.0, None, math.nan, 3.0])
+    tree = parsed(lines(LABELS, [series]))
+    (path,) = by_class(tree, "line")
+    assert path.get("d").count("M") == 2
+    banded = Series("s", [0, 1], [1.0, 2.0], low=[0.0, 1.0], high=[2.0, 3.0], dots=[(0.5, 1.5)])
+    tree = parsed(lines(LABELS, [banded]))
+    assert by_class(tree, "band")[0].get("d").count("L") == 3
+    assert len(by_class(tree, "dot")) == 1
+    page = lines(LABELS, [series, banded]).figure()
+    assert page.count("<li>") == 2  # a legend
+
+
+def test_bars_start_at_zero_and_are_as_long_as_their_value():
+    tree = parsed(bars(LABELS, [("a", 1.0, None), ("b", 2.0, 0.1), ("c", None, None)]))
+    first, second = by_class(tree, "bar")
+    assert first.get("x") == second.get("x")
+    assert float(second.get("width")) == pytest.approx(2 * float(first.get("width")), abs=0.11)
+    tree = parsed(bars(LABELS, [("a", 10.1, None), ("b", 10.2, 0.1)], zero=False))
+    assert not by_class(tree, "bar")
+    assert len(by_class(tree, "dot")) == 2
+
+
+def test_nothing_to_draw_is_no_chart():
+    assert scatter(LABELS, [Point("a", math.nan, 1.0)]) is None
+    assert lines(LABELS, [Series("s", [], [])]) is None
+    assert lines(LABELS, [Series("s", [1.0], [math.nan])]) is None
+    assert bars(LABELS, [("a", None, None)]) is None
+
+
+def test_names_are_escaped_in_svg():
+    chart = scatter(LABELS, [Point("<b>&\x00\"'", 1.0, 1.0), Point("b", 2.0, 1.0)])
+    assert "<b>" not in chart.file()
+    assert "<b>&\"'" in {e.text for e in parsed(chart).iter()}
+
+
+def test_marks_as_words():
+    assert [marked(v) for v in (0.0, 15000.0, 2e6, 3e9, -0.25)] == ["0", "15k", "2M", "3G", "-0.25"]
