@@ -237,4 +237,23 @@ def test_a_table_of_a_label_has_known_keys(leanbayes, tmp_path):
     file.write_text('[methods.a]\nname = "map"\nfield = {}\n')
     result = leanbayes("compare", "fashion_mini", "--methods", "a", "--config", file, "--smoke")
     assert result.code == 2
-    assert "methods.a: expected name, fields and fit" in result.err
+    assert "methods.a: expected name, fields, fit and weights" in result.err
+
+
+def test_a_method_starts_from_weights_of_its_own(leanbayes, tmp_path):
+    """At a rate of nearly 0 the rows differ by their weights alone."""
+    trained = ("train", "--data", "fashion_mini", "--model", "lenet", "--method", "map", "--smoke")
+    assert leanbayes(*trained, "--folder", tmp_path / "one").code == 0
+    file = tmp_path / "own.toml"
+    file.write_text(
+        f'[methods.after]\nname = "map"\nweights = "{tmp_path / "one"}"\nfit = {{ lr = 1e-12 }}\n'
+        "[methods.afresh]\nname = 'map'\nfit = { lr = 1e-12 }\n"
+    )
+    result = leanbayes(
+        *("compare", "fashion_mini", "--config", file, "--methods", "after,afresh"),
+        *("--seeds", 1, "--smoke", "--json"),
+    )
+    after, afresh = json.loads(result.out)["rows"]
+    assert after["config"]["model"]["weights"] is True
+    assert afresh["config"]["model"]["weights"] is False
+    assert after["figures"]["nll"] != afresh["figures"]["nll"]

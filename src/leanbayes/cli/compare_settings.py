@@ -14,6 +14,7 @@ from leanbayes.data.dataset import Data
 from leanbayes.errors import ConfigError
 from leanbayes.train.fields import nearest
 
+ENTRY = {"name", "fields", "fit", "weights"}  # of a table [methods.LABEL]
 OWN = "methods."  # settings of one method: methods.NAME.fields.KEY, methods.NAME.fit.KEY
 
 
@@ -32,7 +33,9 @@ def settings_by_method(
         entry = own.get(label, {})
         fit = {**tables.get("fit", {}), **entry.get("fit", {})}
         method = {"name": name, "fields": entry.get("fields", {})}
-        every = merged({**tables, "method": method, "fit": fit}, _own(changes, label))
+        model = {**tables.get("model", {}), **{k: entry[k] for k in ("weights",) if k in entry}}
+        every = {**tables, "model": model, "method": method, "fit": fit}
+        every = merged(every, _own(changes, label))
         found[label] = settings_of(every, data_names=DATA)
     return found
 
@@ -56,9 +59,10 @@ def labelled(words: str, tables: Mapping[str, Any]) -> dict[str, str]:
 
 def _check_entries(own: Any) -> None:
     for label, entry in own.items() if isinstance(own, Mapping) else [("", own)]:
-        unknown = set(entry) - {"name", "fields", "fit"} if isinstance(entry, Mapping) else {"it"}
+        unknown = set(entry) - ENTRY if isinstance(entry, Mapping) else {"it"}
         if unknown:
-            raise ConfigError(f"methods.{label}: expected name, fields and fit; found {unknown}")
+            words = "expected name, fields, fit and weights"
+            raise ConfigError(f"methods.{label}: {words}; found {unknown}")
 
 
 def _check_names(names: Mapping[str, str], changes: Sequence[str]) -> None:

@@ -96,6 +96,7 @@ class UCI(Experiment):
         methods: Names of methods.
         epochs: Of the training.
         most_steps: Of the training of a split, whatever the epochs.
+        own_steps: The same for the rows beside the paper's, whose rate falls to 0.
         samples: Draws of a prediction.
     """
 
@@ -105,6 +106,7 @@ class UCI(Experiment):
     methods: tuple[str, ...] = tuple(METHODS)
     epochs: int = 4000
     most_steps: int = 40_000
+    own_steps: int = 12_000
     samples: int = 10_000
 
     def __post_init__(self) -> None:
@@ -158,7 +160,8 @@ class UCI(Experiment):
 
     def _config(self, rows: int, method: str) -> FitConfig:
         """The paper's settings for its methods; a unit prior and a falling rate for the others."""
-        steps = min(self.epochs * math.ceil(rows / BATCH), self.most_steps)
+        most = self.most_steps if method in ORDER else self.own_steps
+        steps = min(self.epochs * math.ceil(rows / BATCH), most)
         base = replace(
             recipe("emp-regression").config,
             epochs=None,
