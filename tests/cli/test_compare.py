@@ -257,3 +257,16 @@ def test_a_method_starts_from_weights_of_its_own(leanbayes, tmp_path):
     assert after["config"]["model"]["weights"] is True
     assert afresh["config"]["model"]["weights"] is False
     assert after["figures"]["nll"] != afresh["figures"]["nll"]
+
+
+def test_members_of_a_deep_ensemble_have_the_whole_training_each(leanbayes, monkeypatch):
+    asked, adapt = {}, lb.adapt
+
+    def noted(net, method, **options):
+        asked[method.name] = options.get("members")
+        return adapt(net, method, **options)
+
+    monkeypatch.setattr(lb, "adapt", noted)
+    words = ("--methods", "map,deep_ensemble", "--seeds", 1, "--smoke", "--json")
+    assert leanbayes("compare", "fashion_mini", *words).code == 0
+    assert asked == {"map": None, "deep_ensemble": "in_turn"}

@@ -127,8 +127,13 @@ def _figures(model: lb.BayesianModel, part: Any, ready: Prepared, ask: Ask) -> d
 
 
 def _arguments(ready: Prepared) -> dict[str, Any]:
-    """Of `lb.adapt`; a validation part costs time, so it is used only where it can end a run."""
+    """Of `lb.adapt`; a validation part costs time, so it is used only where it can end a run.
+
+    The members of a deep ensemble have the whole training each: that is what others are up against.
+    """
     found = ready.arguments()
+    if isinstance(ready.settings.method, lb.DeepEnsemble):
+        found["members"] = "in_turn"
     if ready.settings.fit.patience is None:
         found.pop("validation", None)
     return {**found, "config": ready.settings.fit}

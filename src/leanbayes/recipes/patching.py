@@ -10,9 +10,10 @@ Where the numbers come from (P: the paper, I: inferred; there is no public code)
   the prior brings what is missing to the paper's: `1 / (num_data K prior_std^2) = decay (K - 1) /
   K`.
 - Regression: one hidden layer, batch 100, 4000 epochs, decay 0.01, norms alone, noise precision
-  0.1, 10,000 draws: P, appendix D.7. That decay stands beside the squared error (appendix C.1); the
-  Gaussian's `precision / 2` times the squared error takes as much of the decay, or 0.0005. The size
-  of the data differs, so that copies have the Kth part of the decay there and no prior.
+  0.1, 10,000 draws: P, appendix D.7. That decay, by the batch as above, stands beside the squared
+  error (appendix C.1); the Gaussian's `precision / 2` times the squared error takes as much of it,
+  or 1e-5. The size of the data differs, so that copies have the Kth part of the decay there and no
+  prior. Outputs in standard units: I.
 - Copies start at N(1, 0.1^2) of the layer's own values: I; the paper says 'randomly'.
 - MC dropout with 0.005 before every norm: P, appendix D.3. Here after every convolution, which is
   the same in ResNet-18; the first norm of PyramidNet's blocks follows a sum, and has no mask. Masks
@@ -38,7 +39,7 @@ from leanbayes.train.config import FitConfig
 PAPER = "Chen and Shyu 2019, ensemble model patching"
 COPIES = 5
 DECAY = 2 * 0.001 / 256
-SQUARES_DECAY, PRECISION = 0.01, 0.1  # of the regressions
+SQUARES_DECAY, PRECISION = 2 * 0.01 / 100, 0.1  # of the regressions
 Where = Literal["norm", "norm+output"]
 DROPOUT = 0.005
 NOISE = {"name": "gaussian", "options": {"precision": 0.1, "target_mean": 0.0, "target_std": 1.0}}
