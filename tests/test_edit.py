@@ -139,3 +139,12 @@ def test_scaled_gradients_are_unscaled_before_the_edit_or_refused(fused):
         scaler.unscale_(optimizer)
     scaler.step(optimizer)
     torch.testing.assert_close(net.weight.detach(), expected)
+
+
+def test_a_network_whose_only_noise_is_its_own_dropout_can_be_trained():
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    data = torch.randn(32, 4), torch.arange(32) % 3
+    config = lb.FitConfig(epochs=1, batch_size=16, progress=False)
+    before = net[0].weight.detach().clone()
+    lb.adapt(net, lb.MCDropout(where=lb.select.nothing), data, config=config)
+    assert not torch.equal(net[0].weight, before)

@@ -118,7 +118,8 @@ def attach_kl(
         raise ConfigError(
             "the KL edit is attached already and would count twice: handle.remove() comes first"
         )
-    own = {id(p) for _, _, q, base in inner.posteriors() for p in (base, *q.parameters())}
+    random = (p for _, _, q, base in inner.posteriors() for p in (base, *q.parameters()))
+    own = {id(p) for p in random if isinstance(p, nn.Parameter)}  # a mask has none
     managed = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if own and not own & managed:
         raise ConfigError(

@@ -105,6 +105,13 @@ def test_a_wrong_picture_is_refused_before_the_work(leanbayes, runs, arguments, 
     assert words in result.err
 
 
+def test_images_are_not_augmented_without_their_label_maps(leanbayes, root):
+    data = ("--data", "camvid", "--root", root, "--model", "unet", "--method", "map")
+    result = leanbayes("train", *data, "--set", "data.augment=flip", "--smoke")
+    assert result.code == 2
+    assert "not their label maps" in result.err
+
+
 def test_other_tasks_have_no_picture(leanbayes, finished, runs, root, tmp_path):
     path = tmp_path / "one.png"
     result = leanbayes("evaluate", finished, "--picture", path)

@@ -100,6 +100,47 @@ def test_a_signal_saves_and_ends_with_its_code(number, code, tmp_path, capsys):
     assert digest(again) == digest(whole)
 
 
+class Signalling(Dataset):
+    """Sends a signal to this process when it is read for the given time."""
+
+    def __init__(self, at):
+        self.at, self.reads = at, 0
+        self.x, self.y = problem()
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        self.reads += 1
+        if self.reads == self.at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return self.x[i], self.y[i]
+
+
+@pytest.mark.parametrize("evaluation", [1, 3])  # in the middle, and after the last step
+@pytest.mark.parametrize("ema", [None, 0.9])
+def test_a_signal_does_not_wait_for_an_evaluation(evaluation, ema, tmp_path):
+    def go(folder, validation):
+        model = model_of()
+        options = {"folder": str(folder), "evaluate_every": 4, "log_every": 1, "ema": ema}
+        config = settings(save_every=4, **options)
+        result = lb.fit(model, problem(), lb.Categorical(), validation=validation, config=config)
+        return model, result
+
+    whole, result = go(tmp_path / "whole", Signalling(at=None))
+    rows = len(problem()[0])
+    cut = Signalling(at=(evaluation - 1) * rows + 5 + 1)  # a look at a row comes first
+    with pytest.raises(SystemExit) as ended:
+        go(tmp_path / "cut", cut)
+    assert ended.value.code == 143
+    assert cut.reads < evaluation * rows  # the rest was not evaluated
+    again, resumed = go(tmp_path / "cut", Signalling(at=None))
+    assert digest(again) == digest(whole)
+    assert resumed.history == result.history
+    assert [row["step"] for row in result.history] == [4, 8, 10]
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+
+
 def test_without_resume_a_run_is_not_overwritten(tmp_path):
     with pytest.raises(Crash):
         run(tmp_path / "run", callbacks=[At(4, crash)])

@@ -172,6 +172,11 @@ def _ood(data: Data) -> tuple[Tensor, Tensor]:
 def _augment(words: str, data: Data) -> Callable[[Any], Any]:
     from leanbayes.data.augment import augment_named
 
+    if data.task == "segmentation":
+        raise ConfigError(
+            "data.augment: it would change images and not their label maps, which then no longer "
+            "fit; leave it out, or write lb.fit with a Dataset that changes both"
+        )
     try:
         return augment_named(words, normalize=data.normalize)
     except ConfigError as error:

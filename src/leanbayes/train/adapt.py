@@ -186,7 +186,8 @@ def _figures(
         return {}
     batches = every_batch(validation, config, shuffle=False)
     samples, seed = config.evaluate_samples, config.seed
-    return evaluate_in_training(model, batches, likelihood, runtime, samples=samples, seed=seed)
+    options: dict[str, Any] = {"samples": samples, "seed": seed}
+    return evaluate_in_training(model, batches, likelihood, runtime, **options) or {}
 
 
 def _device(net: nn.Module) -> torch.device:

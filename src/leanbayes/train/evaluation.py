@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from leanbayes.train.data import Batches
 from leanbayes.train.runtime import Runtime
 
 
-def evaluate_in_training(
+def evaluate_in_training(  # noqa: PLR0913
     module: nn.Module,
     batches: Batches,
     likelihood: Likelihood,
@@ -25,25 +25,34 @@ def evaluate_in_training(
     *,
     samples: int | None,
     seed: int,
-) -> dict[str, float]:
+    stop: Callable[[], bool] = bool,
+) -> dict[str, float] | None:
     """`nll`, and `accuracy` or `rmse`, of the predictive of `samples` keyed draws.
 
     Processes share the batches out among themselves and add their sums up; under FSDP2 every
     process runs every batch, because a pass is a joint affair. All evaluate one and the same
     network, that of a checkpoint of this moment: otherwise they might disagree on what is best.
+
+    `stop` is asked before every batch; where it says yes on any process, all get None.
     """
     runtime.share_buffers(module)
     sharded = is_sharded(unwrap(module))
     rank, world = (0, 1) if sharded else (runtime.rank, runtime.world)
     model = module if sharded else unwrap(module)
-    sums = torch.zeros(3, dtype=torch.float64)
+    sums = torch.zeros(4, dtype=torch.float64)  # the last one: was this process told to stop
     keep = isinstance(likelihood, RealTargets)  # a density of the mixture needs its samples
     options: dict[str, Any] = {"samples": samples, "seed": seed, "keep_samples": keep}
     for inputs, target in _share(batches, rank, world, runtime.device):
+        # Passes of shards are joint, so that all have to leave at the same one.
+        if runtime.any(float(stop())).item() if sharded else stop():
+            sums[3] = 1
+            break
         found = predict(model, inputs, likelihood=likelihood, **options).to("cpu")
-        sums += _sums(found, target.cpu(), likelihood)
+        sums[:3] += _sums(found, target.cpu(), likelihood)
     if world > 1:
         sums = runtime.mean(sums.to(runtime.device)).cpu() * world
+    if sums[3] > 0:
+        return None
     count = sums[2].clamp_min(1)
     nll, score = (sums[:2] / count).tolist()
     name = "rmse" if keep else "accuracy"

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -125,6 +125,8 @@ class Trainer:
         self.prepare(train, validation, ood)
         with self.signals, modes(self.model, self.config.batchnorm == "frozen"):
             self.begin()
+            if self.progress.pending:
+                self._due()
             for batch, ood_batch in self.batches():
                 self.advance(batch, ood_batch)
                 if self.progress.stopped:
@@ -192,17 +194,23 @@ class Trainer:
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
         """Batches from the present step to the end, each with one of OOD inputs if there are."""
-        steps = 0 if self.progress.done else self.total_steps - self.progress.step
+        ended = self.progress.done or self.progress.stopped
+        steps = 0 if ended else self.total_steps - self.progress.step
         return islice(self.feed.batches(self.progress.step), max(0, steps))
 
     def _after_step(self, figures: dict[str, Any]) -> None:
         config, step = self.config, self.progress.step
         if self.average is not None:
             self.average.update(self.model)
-        last = step == self.total_steps
-        if step % config.log_every == 0 or last:
+        if step % config.log_every == 0 or step == self.total_steps:
             self._log(figures)
-        saved = False
+        self._due()
+
+    def _due(self) -> None:
+        """Evaluation, checkpoint and the end, where this step asks for them."""
+        step, saved = self.progress.step, False
+        last = step == self.total_steps
+        self.progress.pending = False
         if self.feed.validation is not None and (last or step % self._evaluate_every == 0):
             saved = self._evaluate()
         stop = self._asked_to_stop()
@@ -242,7 +250,10 @@ class Trainer:
                 self.runtime,
                 samples=config.evaluate_samples,
                 seed=config.seed,
+                stop=lambda: self.signals.received is not None,
             )
+        if found is None:
+            self._leave_evaluation()
         if config.monitor not in found:
             raise ConfigError(f"monitor is one of {sorted(found)}; found {config.monitor!r}")
         progress.history.append({"step": progress.step, **found})
@@ -276,7 +287,14 @@ class Trainer:
         number = int(self.runtime.any(torch.tensor([float(self.signals.received or 0)]))[0])
         return number or None
 
-    def _leave(self, number: int) -> None:
+    def _leave_evaluation(self) -> NoReturn:
+        """A long evaluation is no reason to let a signal wait: it is done again on resume."""
+        received = torch.tensor([float(self.signals.received or 0)])
+        self.progress.pending = True
+        self._save()
+        self._leave(int(self.runtime.any(received)[0]))
+
+    def _leave(self, number: int) -> NoReturn:
         code = exit_code(number)
         if self.runtime.is_first and self.folder is not None:
             print(  # noqa: T201

@@ -25,6 +25,7 @@ class Progress:
         waited: Evaluations since then.
         stopped: Why the run has ended early, or "".
         done: The run has ended.
+        pending: A signal came during the evaluation of this step, which is still to be done.
     """
 
     step: int = 0
@@ -33,6 +34,7 @@ class Progress:
     waited: int = 0
     stopped: str = ""
     done: bool = False
+    pending: bool = False
     history: list[dict[str, float]] = field(default_factory=list)
 
 
