@@ -25,6 +25,7 @@ from typing import Any
 from leanbayes.errors import Interrupted, OutOfMemory, TrainingError
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+PATIENCE = 5.0  # seconds that a process has to end by itself
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,15 @@ class Team:
                     free = pipe if pipe in self._members else self._hired()
                     busy |= [self._given(free, *waiting.popleft())]
                 yield ended
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        """Let all go that wait for runs: a process that is killed leaves its semaphores behind."""
+        for pipe in self._members:
+            with suppress(BrokenPipeError):
+                pipe.send(None)
+        for member in self._members.values():
+            member.join(PATIENCE)
 
     def end(self) -> None:
         """End all processes; they hold nothing that has to be saved."""
@@ -156,14 +166,14 @@ class Team:
 
 
 def _serve(pipe: Connection, work: Callable[[Any], Any], threads: int) -> None:
-    """Take runs until this process is ended."""
+    """Take runs until there are none, or this process is ended."""
     import torch
 
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    while True:
-        at, argument = pipe.recv()
+    while (run := pipe.recv()) is not None:
+        at, argument = run
         pipe.send(_ended(work, at, argument, elsewhere=True))
 
 
