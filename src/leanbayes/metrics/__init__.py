@@ -5,7 +5,6 @@ processes: ``update``, ``merge``, ``reduce``, ``value``.
 """
 
 from leanbayes.metrics.accumulate import ECE, MCE, Accumulator, Average, ClasswiseECE, MeanIoU
-from leanbayes.metrics.bootstrap import Interval, bootstrap, bootstrap_mean
 from leanbayes.metrics.calibration import (
     Reliability,
     adaptive_ece,
@@ -27,6 +26,7 @@ from leanbayes.metrics.overlap import class_iou, confusion, iou_of_pairs, mean_i
 from leanbayes.metrics.pooled import AURC, AdaptiveECE, Detection
 from leanbayes.metrics.proper import accuracy, brier, nll, nll_of_samples
 from leanbayes.metrics.regression import interval_coverage, log_predictive_density, rmse
+from leanbayes.metrics.resample import Interval, bootstrap, bootstrap_mean
 from leanbayes.metrics.selective import accuracy_at_coverage, aurc, bucket_accuracy, rejection_curve
 from leanbayes.metrics.uncertainty import entropy, mutual_information
 

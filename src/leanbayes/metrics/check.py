@@ -137,13 +137,13 @@ def check_same_shape(reference: Tensor, name: str, **others: Tensor) -> None:
             refuse(found, expected, f"{other}.reshape({name}.shape), if the elements match")
 
 
-def check_mixture(means: Tensor, target: Tensor) -> None:
-    """Refuse anything but one mean a sample, ``[S, ...]``, for targets ``[...]``."""
+def check_mixture(means: Tensor, target: Tensor, name: str = "means") -> None:
+    """Refuse anything but one value a sample, ``[S, ...]``, for targets ``[...]``."""
     if means.ndim == 0 or means.shape[1:] != target.shape:
-        found = f"means has shape {tuple(means.shape)} and target {tuple(target.shape)}"
-        expected = "means [S, *target.shape]"
-        refuse(found, expected, "means.unsqueeze(0) for one sample, target.unsqueeze(-1) for T = 1")
-    check_not_empty(means, "means")
+        found = f"{name} has shape {tuple(means.shape)} and target {tuple(target.shape)}"
+        write = f"{name}.unsqueeze(0) for one sample, target.unsqueeze(-1) for T = 1"
+        refuse(found, f"{name} [S, *target.shape]", write)
+    check_not_empty(means, name)
 
 
 def as_variance(noise_variance: float | Tensor, means: Tensor) -> Tensor:

@@ -63,7 +63,8 @@ def crps_mixture(means: Tensor, target: Tensor, noise_variance: float | Tensor) 
     error = _mean_size(target - means, variance).mean()
     spread = torch.zeros_like(error)
     for s in range(len(means)):  # every pair once: s with itself by half, and with those after it
-        sizes = _mean_size(means[s] - means[s:], variance[s] + variance[s:]).flatten(1).mean(dim=1)
+        sizes = _mean_size(means[s] - means[s:], variance[s] + variance[s:])
+        sizes = sizes.reshape(len(sizes), -1).mean(dim=1)
         spread += sizes.sum() - sizes[0] / 2
     return error - spread / len(means) ** 2
 
@@ -85,7 +86,7 @@ def crps_samples(samples: Tensor, target: Tensor) -> Tensor:
         >>> crps_samples(torch.tensor([[-1.0], [1.0]]), torch.zeros(1)).item()
         0.5
     """
-    check_mixture(samples, target)
+    check_mixture(samples, target, "samples")
     samples, target = as_finite(samples, "samples"), as_finite(target, "target")
     count = len(samples)
     # Differences from the target: far from 0 the weighted sum below would cancel.
