@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from leanbayes.errors import CollapsedMembers, ConfigError
 from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, matched
+from leanbayes.metrics import label_disagreement
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.predict import predict
 
@@ -127,7 +128,7 @@ class _Sums:
         if len(target) == 0:
             return
         pairs = count * (count - 1)
-        self.differ += sum(float((row != labels).sum()) for row in labels) / pairs
+        self.differ += float(label_disagreement(labels)) * len(target)
         self.right += float((labels == target).sum()) / count
         self.ensemble_right += float((probs.mean(0).argmax(1) == target).sum())
         self.kl += float(_kl_sums(probs).sum()) / pairs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 import leanbayes as lb
 from leanbayes.errors import DataError
+from leanbayes.metrics import confusion, iou_of_pairs
 from leanbayes.prediction import Classification
 
 IOU = "iou_"  # begins the names of figures of single classes
@@ -41,8 +43,11 @@ class DenseTally:
         self.ignore_index = ignore_index
         self.names = names if len(names) == classes else [str(k) for k in range(classes)]
         self.pairs = torch.zeros(classes, classes, dtype=torch.long)
-        self.sums = torch.zeros(2, dtype=torch.float64)
-        self.bins = torch.zeros(3, BINS, dtype=torch.float64)
+        self.scores: dict[str, lb.metrics.Accumulator] = {
+            "nll": lb.metrics.Average(lb.metrics.nll),
+            "ece": lb.metrics.ECE(BINS),
+            "brier": lb.metrics.Average(lb.metrics.brier),
+        }
         self.uncertainty = torch.zeros(2, _CELLS, dtype=torch.long)
 
     def add(self, found: Classification, target: Tensor) -> None:
@@ -54,17 +59,10 @@ class DenseTally:
             return
         labels, probs = target[known], found.probs.movedim(1, -1)[known]
         check_labels(labels, probs.shape[1])
-        self._add_scores(probs, labels)
+        for score in self.scores.values():
+            score.update(probs, labels)
         self.pairs += confusion(probs.argmax(1), labels, len(self.pairs)).cpu()
         self._add_uncertainty(found.total[known], probs.argmax(1) == labels)
-
-    def _add_scores(self, probs: Tensor, labels: Tensor) -> None:
-        metrics, count = lb.metrics, len(labels)
-        scores = metrics.nll(probs, labels), metrics.brier(probs, labels)
-        self.sums += torch.stack(scores).cpu() * count
-        table = metrics.reliability(probs, labels, BINS)
-        sure, right = (x.nan_to_num() * table.count for x in (table.confidence, table.accuracy))
-        self.bins += torch.stack([table.count.double(), sure, right]).cpu()
 
     def _add_uncertainty(self, total: Tensor, right: Tensor) -> None:
         # The bits of positive floats are in the order of their values; abs makes a 0 of -0.
@@ -81,12 +79,9 @@ class DenseTally:
         count = int(self.pairs.sum())
         if count == 0:
             raise DataError(f"no element has a label: all of them are {self.ignore_index}")
-        held, sure, right = self.bins
         return {
             "accuracy": int(self.pairs.diag().sum()) / count,
-            "nll": float(self.sums[0]) / count,
-            "ece": float((right - sure).abs().sum() / held.sum()),
-            "brier": float(self.sums[1]) / count,
+            **{name: float(score.value()) for name, score in self.scores.items()},
             **self._errors_found(),
             **self._overlaps(),
         }
@@ -104,17 +99,6 @@ class DenseTally:
         return {"mean_iou": sum(overlaps.values()) / len(overlaps), **each}
 
 
-def confusion(labels: Tensor, target: Tensor, classes: int) -> Tensor:
-    """How many elements of class i were labelled j, [classes, classes].
-
-    Example:
-        >>> confusion(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2).tolist()
-        [[1, 0], [1, 1]]
-    """
-    pairs = torch.bincount(target * classes + labels, minlength=classes**2)
-    return pairs.reshape(classes, classes)
-
-
 def class_ious(pairs: Tensor) -> dict[int, float]:
     """`|both| / |either|` of every class that occurs, from the confusion matrix.
 
@@ -122,10 +106,8 @@ def class_ious(pairs: Tensor) -> dict[int, float]:
         >>> class_ious(torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 0]]))
         {0: 0.5, 1: 0.5}
     """
-    pairs = pairs.double()
-    both = pairs.diag()
-    either = pairs.sum(0) + pairs.sum(1) - both
-    return {k: float(both[k] / either[k]) for k in range(len(pairs)) if either[k] > 0}
+    overlaps = enumerate(iou_of_pairs(pairs).tolist())
+    return {k: overlap for k, overlap in overlaps if not math.isnan(overlap)}
 
 
 def check_labels(labels: Tensor, classes: int) -> None:

@@ -1,17 +1,18 @@
 """Calibration: does a confidence of 80 % mean right in 80 % of the cases?
 
 Own code, since torchmetrics 1.9 bins are left-closed and it takes a softmax of what it guesses to
-be logits. Shapes: ``B`` batch, ``C`` classes.
+be logits; it has no adaptive and no class-wise form. Shapes: ``B`` batch, ``C`` classes.
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from leanbayes.metrics.check import as_rows, check_count, refuse
 
-__all__ = ["Reliability", "ece", "mce", "reliability"]
+__all__ = ["Reliability", "adaptive_ece", "classwise_ece", "ece", "mce", "reliability"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,33 @@ class Reliability:
     count: Tensor
     confidence: Tensor
     accuracy: Tensor
+
+    @classmethod
+    def of_sums(cls, sums: Tensor) -> Self:
+        """From ``[bins, 3]``: count, summed confidence and right predictions of every bin."""
+        count, total, hits = sums.unbind(dim=1)
+        return cls(count=count.long(), confidence=total / count, accuracy=hits / count)
+
+    def ece(self, min_count: int = 0) -> Tensor:
+        """The expected calibration error of the diagram; see `ece`."""
+        keep = self._kept(min_count)
+        return (self.count * self._gap())[keep].sum() / self.count.sum()
+
+    def mce(self, min_count: int = 0) -> Tensor:
+        """The maximum calibration error of the diagram; see `mce`."""
+        return self._gap()[self._kept(min_count)].max()
+
+    def _gap(self) -> Tensor:
+        return (self.accuracy - self.confidence).abs()
+
+    def _kept(self, min_count: int) -> Tensor:
+        check_count("min_count", min_count, low=0)
+        keep = self.count > min_count
+        if not keep.any():
+            found = f"the fullest bin holds {int(self.count.max())} examples"
+            expected = f"a bin with more than min_count={min_count}"
+            refuse(found, expected, "min_count=0, or fewer bins")
+        return keep
 
 
 def reliability(probs: Tensor, target: Tensor, bins: int = 15) -> Reliability:
@@ -46,15 +74,7 @@ def reliability(probs: Tensor, target: Tensor, bins: int = 15) -> Reliability:
         >>> table.count.tolist(), table.confidence.tolist(), table.accuracy.tolist()
         ([1, 2], [0.5, 0.875], [1.0, 0.5])
     """
-    check_count("bins", bins, low=1)
-    rows, target = as_rows(probs, target)
-    confidence, predicted = rows.max(dim=1)
-    index = _bin_index(confidence, bins, probs.dtype)
-    right = (predicted == target).to(torch.float64)
-    values = torch.stack([torch.ones_like(right), confidence, right], dim=1)
-    # index_add_ and not bincount: bincount with weights has no deterministic form on CUDA.
-    count, total, hits = values.new_zeros(bins, 3).index_add_(0, index, values).unbind(dim=1)
-    return Reliability(count=count.long(), confidence=total / count, accuracy=hits / count)
+    return Reliability.of_sums(bin_sums(probs, target, bins))
 
 
 def ece(probs: Tensor, target: Tensor, bins: int = 15, min_count: int = 0) -> Tensor:
@@ -77,9 +97,7 @@ def ece(probs: Tensor, target: Tensor, bins: int = 15, min_count: int = 0) -> Te
         >>> ece(probs, torch.tensor([0, 0, 1, 0]), bins=4).item()
         0.25
     """
-    count, gap = _gaps(probs, target, bins, min_count)
-    examples = target.numel()
-    return (count * gap).sum() / examples
+    return reliability(probs, target, bins).ece(min_count)
 
 
 def mce(probs: Tensor, target: Tensor, bins: int = 15, min_count: int = 0) -> Tensor:
@@ -101,19 +119,99 @@ def mce(probs: Tensor, target: Tensor, bins: int = 15, min_count: int = 0) -> Te
         >>> mce(probs, torch.tensor([0, 0, 1, 0]), bins=4, min_count=1).item()
         0.25
     """
-    _, gap = _gaps(probs, target, bins, min_count)
-    return gap.max()
+    return reliability(probs, target, bins).mce(min_count)
 
 
-def _gaps(probs: Tensor, target: Tensor, bins: int, min_count: int) -> tuple[Tensor, Tensor]:
-    """Count and ``|accuracy - confidence|`` of the bins which are kept."""
-    check_count("min_count", min_count, low=0)
-    table = reliability(probs, target, bins)
-    keep = table.count > min_count
-    if not keep.any():
-        found = f"the fullest bin holds {int(table.count.max())} examples"
-        refuse(found, f"a bin with more than min_count={min_count}", "min_count=0, or fewer bins")
-    return table.count[keep], (table.accuracy - table.confidence).abs()[keep]
+def adaptive_ece(probs: Tensor, target: Tensor, bins: int = 15) -> Tensor:
+    """ECE in bins that hold equally many examples (Nguyen & O'Connor 2015).
+
+    An example whose confidence ``n`` of the ``N`` examples do not exceed is in bin
+    ``ceil(bins n / N)``: the edges are quantiles, closed on the right, equal confidences share a
+    bin, and the order of examples does not count. Without ties the sizes differ by at most 1.
+
+    Args:
+        probs: ``[B, C]`` or ``[B, C, ...]`` probabilities.
+        target: ``[B]`` or ``[B, ...]`` class indices.
+        bins: how many; with fewer examples than bins each has one of its own.
+
+    Returns:
+        0-dim float64 tensor.
+
+    Example:
+        >>> probs = torch.tensor([[0.5, 0.5], [0.75, 0.25], [0.875, 0.125], [1.0, 0.0]])
+        >>> adaptive_ece(probs, torch.tensor([0, 1, 0, 0]), bins=2).item()
+        0.09375
+    """
+    check_count("bins", bins, low=1)
+    return adaptive_error(*confidence_and_hit(probs, target), bins)
+
+
+def classwise_ece(probs: Tensor, target: Tensor, bins: int = 15) -> Tensor:
+    """ECE of the probability of every class, right or wrong, averaged over classes.
+
+    ``mean_c sum_m n_cm / N |frequency_cm - confidence_cm|`` where bin ``m`` of class ``c`` holds
+    the examples by ``p_c``, and the frequency is that of label ``c`` (Kull et al. 2019).
+
+    Args:
+        probs: ``[B, C]`` or ``[B, C, ...]`` probabilities.
+        target: ``[B]`` or ``[B, ...]`` class indices.
+        bins: of equal width, closed on the right.
+
+    Returns:
+        0-dim float64 tensor.
+
+    Example:
+        >>> probs = torch.tensor([[0.75, 0.25], [0.75, 0.25]])
+        >>> classwise_ece(probs, torch.tensor([0, 1]), bins=4).item()
+        0.25
+    """
+    return classwise_error(class_sums(probs, target, bins))
+
+
+def bin_sums(probs: Tensor, target: Tensor, bins: int) -> Tensor:
+    """Sums that add up over batches: count, confidence and hits of every bin, ``[bins, 3]``."""
+    check_count("bins", bins, low=1)
+    confidence, right = confidence_and_hit(probs, target)
+    return _summed(confidence, right, _bin_index(confidence, bins, probs.dtype), bins)
+
+
+def class_sums(probs: Tensor, target: Tensor, bins: int) -> Tensor:
+    """Sums that add up over batches: count, confidence and labels, ``[C, bins, 3]``."""
+    check_count("bins", bins, low=1)
+    rows, target = as_rows(probs, target)
+    classes = torch.arange(rows.shape[1], device=rows.device)
+    index = classes * bins + _bin_index(rows, bins, probs.dtype)
+    labelled = (target.unsqueeze(1) == classes).to(torch.float64)
+    flat = rows.flatten(), labelled.flatten(), index.flatten()
+    return _summed(*flat, len(classes) * bins).reshape(len(classes), bins, 3)
+
+
+def classwise_error(sums: Tensor) -> Tensor:
+    """Class-wise ECE of `class_sums`."""
+    count, confidence, labelled = sums.unbind(dim=2)
+    # n |x / n - y / n| is |x - y|, and an empty bin adds 0
+    return (labelled - confidence).abs().sum() / count.sum()
+
+
+def confidence_and_hit(probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Probability of the predicted class, and 1 where that is right, ``[N]`` in float64."""
+    rows, target = as_rows(probs, target)
+    confidence, predicted = rows.max(dim=1)
+    return confidence, (predicted == target).to(torch.float64)
+
+
+def adaptive_error(confidence: Tensor, right: Tensor, bins: int) -> Tensor:
+    """Adaptive ECE of confidences ``[N]`` and hits ``[N]``."""
+    up_to = torch.searchsorted(confidence.sort().values, confidence, right=True)
+    index = (up_to * bins + len(confidence) - 1) // len(confidence) - 1
+    _, total, hits = _summed(confidence, right, index, bins).unbind(dim=1)
+    return (hits - total).abs().sum() / len(confidence)
+
+
+def _summed(confidence: Tensor, right: Tensor, index: Tensor, bins: int) -> Tensor:
+    values = torch.stack([torch.ones_like(right), confidence, right], dim=1)
+    # index_add_ and not bincount: bincount with weights has no deterministic form on CUDA.
+    return values.new_zeros(bins, 3).index_add_(0, index, values)
 
 
 def _bin_index(confidence: Tensor, bins: int, dtype: torch.dtype) -> Tensor:

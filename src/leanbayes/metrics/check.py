@@ -8,11 +8,17 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from leanbayes.errors import DataError
+
 __all__ = [
+    "as_finite",
     "as_rows",
+    "as_samples",
     "as_scores",
+    "as_variance",
     "check_count",
     "check_finite",
+    "check_mixture",
     "check_no_nan",
     "check_not_empty",
     "check_same_shape",
@@ -29,9 +35,9 @@ def refuse(found: str, expected: str, write: str) -> NoReturn:
     Example:
         >>> refuse("bins = 0", "at least 1", "bins=15")
         Traceback (most recent call last):
-        ValueError: bins = 0; expected at least 1. Write: bins=15
+        leanbayes.errors.DataError: bins = 0; expected at least 1. Write: bins=15
     """
-    raise ValueError(f"{found}; expected {expected}. Write: {write}")
+    raise DataError(f"{found}; expected {expected}. Write: {write}")
 
 
 def as_rows(probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,6 +61,29 @@ def as_rows(probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     _check_classes(target, classes)
     rows = probs.detach().movedim(1, -1).reshape(-1, classes)
     return rows.to(torch.float64).clamp(0.0, 1.0), target.reshape(-1).long()
+
+
+def as_samples(sample_probs: Tensor) -> Tensor:
+    """Validate the class probabilities of samples, and flatten the examples.
+
+    Args:
+        sample_probs: ``[S, B, C]``, or dense ``[S, B, C, ...]``.
+
+    Returns:
+        Probabilities ``[S, N, C]`` in float64, detached.
+
+    Example:
+        >>> tuple(as_samples(torch.full((5, 2, 4, 3, 3), 0.25)).shape)
+        (5, 18, 4)
+    """
+    if sample_probs.ndim < 3:
+        found = f"sample_probs has shape {tuple(sample_probs.shape)}"
+        refuse(found, "[S, B, C] or [S, B, C, ...]", "probs.unsqueeze(0) for one sample")
+    check_not_empty(sample_probs, "sample_probs")
+    probs = sample_probs.detach()
+    _check_probabilities(probs.flatten(0, 1))
+    rows = probs.movedim(2, -1).flatten(1, -2)
+    return rows.to(torch.float64).clamp(0.0, 1.0)
 
 
 def as_scores(scores: Tensor, name: str) -> Tensor:
@@ -106,6 +135,40 @@ def check_same_shape(reference: Tensor, name: str, **others: Tensor) -> None:
             found = f"{other} has shape {tuple(values.shape)}"
             expected = f"the shape of {name}, {tuple(reference.shape)}"
             refuse(found, expected, f"{other}.reshape({name}.shape), if the elements match")
+
+
+def check_mixture(means: Tensor, target: Tensor, name: str = "means") -> None:
+    """Refuse anything but one value a sample, ``[S, ...]``, for targets ``[...]``."""
+    if means.ndim == 0 or means.shape[1:] != target.shape:
+        found = f"{name} has shape {tuple(means.shape)} and target {tuple(target.shape)}"
+        write = f"{name}.unsqueeze(0) for one sample, target.unsqueeze(-1) for T = 1"
+        refuse(found, f"{name} [S, *target.shape]", write)
+    check_not_empty(means, name)
+
+
+def as_variance(noise_variance: float | Tensor, means: Tensor) -> Tensor:
+    """Return a variance above 0 in float64 which broadcasts to ``means``."""
+    variance = torch.as_tensor(noise_variance, dtype=torch.float64, device=means.device).detach()
+    check_finite(variance, "noise_variance")
+    if not _broadcasts(variance, means):
+        found = f"noise_variance has shape {tuple(variance.shape)}"
+        expected = f"one that broadcasts to means, {tuple(means.shape)}"
+        refuse(found, expected, "noise_variance[:, None] for one variance a row of [B, T]")
+    if not bool((variance > 0).all()):
+        found = f"noise_variance reaches down to {float(variance.min()):g}"
+        refuse(found, "a variance above 0", "noise_variance=std**2, or log_std.mul(2).exp()")
+    return variance
+
+
+def _broadcasts(values: Tensor, reference: Tensor) -> bool:
+    sizes = zip(reversed(values.shape), reversed(reference.shape), strict=False)
+    return values.ndim <= reference.ndim and all(size in (1, full) for size, full in sizes)
+
+
+def as_finite(values: Tensor, name: str) -> Tensor:
+    """Return finite numbers in float64, detached."""
+    check_finite(values, name)
+    return values.detach().to(torch.float64)
 
 
 def _check_layout(probs: Tensor, target: Tensor) -> None:

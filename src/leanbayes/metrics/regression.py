@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from leanbayes.metrics.check import (
-    check_finite,
+    as_finite,
+    as_variance,
+    check_mixture,
     check_no_nan,
     check_not_empty,
     check_same_shape,
@@ -35,7 +37,7 @@ def rmse(mean: Tensor, target: Tensor) -> Tensor:
     """
     check_not_empty(target, "target")
     check_same_shape(target, "target", mean=mean)
-    mean, target = _as_finite(mean, "mean"), _as_finite(target, "target")
+    mean, target = as_finite(mean, "mean"), as_finite(target, "target")
     return (mean - target).square().mean().sqrt()
 
 
@@ -58,9 +60,9 @@ def log_predictive_density(means: Tensor, target: Tensor, noise_variance: float 
         >>> round(log_predictive_density(means, target, noise_variance=1.0).item(), 4)
         -0.9189
     """
-    _check_mixture(means, target)
-    variance = _as_variance(noise_variance, means)
-    means, target = _as_finite(means, "means"), _as_finite(target, "target")
+    check_mixture(means, target)
+    variance = as_variance(noise_variance, means)
+    means, target = as_finite(means, "means"), as_finite(target, "target")
     log_density = -0.5 * ((target - means).square() / variance + (2 * math.pi * variance).log())
     return log_density.logsumexp(dim=0).mean() - math.log(len(means))
 
@@ -83,44 +85,13 @@ def interval_coverage(lower: Tensor, upper: Tensor, target: Tensor) -> Tensor:
     """
     check_not_empty(target, "target")
     check_same_shape(target, "target", lower=lower, upper=upper)
-    target = _as_finite(target, "target")
+    target = as_finite(target, "target")
     lower, upper = _as_bound(lower, "lower"), _as_bound(upper, "upper")
     crossed = int((lower > upper).sum())
     if crossed:
         found = f"lower is above upper in {crossed} of {lower.numel()} intervals"
         refuse(found, "lower <= upper", "interval_coverage(lower, upper, target), in this order")
     return ((lower <= target) & (target <= upper)).to(torch.float64).mean()
-
-
-def _check_mixture(means: Tensor, target: Tensor) -> None:
-    if means.ndim == 0 or means.shape[1:] != target.shape:
-        found = f"means has shape {tuple(means.shape)} and target {tuple(target.shape)}"
-        expected = "means [S, *target.shape]"
-        refuse(found, expected, "means.unsqueeze(0) for one sample, target.unsqueeze(-1) for T = 1")
-    check_not_empty(means, "means")
-
-
-def _as_variance(noise_variance: float | Tensor, means: Tensor) -> Tensor:
-    variance = torch.as_tensor(noise_variance, dtype=torch.float64, device=means.device).detach()
-    check_finite(variance, "noise_variance")
-    if not _broadcasts(variance, means):
-        found = f"noise_variance has shape {tuple(variance.shape)}"
-        expected = f"one that broadcasts to means, {tuple(means.shape)}"
-        refuse(found, expected, "noise_variance[:, None] for one variance a row of [B, T]")
-    if not bool((variance > 0).all()):
-        found = f"noise_variance reaches down to {float(variance.min()):g}"
-        refuse(found, "a variance above 0", "noise_variance=std**2, or log_std.mul(2).exp()")
-    return variance
-
-
-def _broadcasts(values: Tensor, reference: Tensor) -> bool:
-    sizes = zip(reversed(values.shape), reversed(reference.shape), strict=False)
-    return values.ndim <= reference.ndim and all(size in (1, full) for size, full in sizes)
-
-
-def _as_finite(values: Tensor, name: str) -> Tensor:
-    check_finite(values, name)
-    return values.detach().to(torch.float64)
 
 
 def _as_bound(values: Tensor, name: str) -> Tensor:
