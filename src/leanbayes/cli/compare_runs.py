@@ -17,7 +17,7 @@ from leanbayes.cli.prepare import Prepared, prepare
 from leanbayes.cli.readers import part_of
 from leanbayes.cli.settings_file import Named, RunSettings
 from leanbayes.cli.smoke import short
-from leanbayes.records import provenance
+from leanbayes.records import commit, provenance
 from leanbayes.train.fields import listed
 
 Run = tuple[str, int]  # label and seed
@@ -82,7 +82,7 @@ class Bench:
     def __call__(self, run: Run) -> Outcome:
         """What the run gives."""
         label, seed = run
-        start = time.perf_counter()
+        start, made_at = time.perf_counter(), commit()  # before the work: of the code that runs
         with torch.random.fork_rng(devices=[]):
             ready = self._ready(label, seed)
             parts = {name: part_of(ready.data, name) for name in self.ask.parts}
@@ -99,7 +99,7 @@ class Bench:
             parameters=parameters,
             parameters_added=done.report.added,
             config=config,
-            origin=_origin(done.model),
+            origin=_origin(done.model, made_at),
         )
 
     def config(self, label: str, seed: int) -> dict[str, Any]:
@@ -114,9 +114,9 @@ class Bench:
         return prepare(settings, data)
 
 
-def _origin(model: lb.BayesianModel) -> dict[str, Any]:
+def _origin(model: lb.BayesianModel, made_at: str | None) -> dict[str, Any]:
     found = provenance("", next(model.parameters()).device)
-    return {"commit": found["commit"], "environment": found["environment"]}
+    return {"commit": made_at, "environment": found["environment"]}
 
 
 def _figures(model: lb.BayesianModel, part: Any, ready: Prepared, ask: Ask) -> dict[str, float]:

@@ -117,8 +117,9 @@ class Part:
         from leanbayes.experiments.experiment import timed
         from leanbayes.records import provenance
 
-        row = timed(label, self._parts[label])
-        return {**row, **provenance(self.command, torch.device(self.chosen.device))}
+        # Before the work: the code that runs is that of this moment, whatever is committed then.
+        origin = provenance(self.command, torch.device(self.chosen.device))
+        return {**timed(label, self._parts[label]), **origin}
 
 
 def _head(chosen: Experiment) -> dict[str, Any]:
