@@ -39,14 +39,14 @@ def defocus_blur(images: Tensor, strength: Strength, draws: Draws) -> Tensor:  #
 
 def disc(radius: float, alias: float) -> Tensor:
     """Equal weights within `radius`, under a Gaussian of 3 x 3 (5 x 5 where radius > 8) pixels."""
-    reach = math.floor(radius)
-    places = torch.arange(-reach, reach + 1, dtype=torch.float64)
+    side, half = (1, 8) if radius <= 8 else (2, math.ceil(radius))
+    places = torch.arange(-half, half + 1, dtype=torch.float64)
     weights = (places[:, None].square() + places.square() <= radius**2).double()
-    side = 1 if radius <= 8 else 2
     small = gaussian_kernel(torch.tensor([alias], dtype=torch.float64), side)[0]
-    wide = F.pad(weights / weights.sum(), (side,) * 4)
-    kernel = F.conv2d(F.pad(wide, (side,) * 4)[None, None], torch.outer(small, small)[None, None])
-    return kernel[0, 0]
+    mirrored = F.pad((weights / weights.sum())[None, None], (side,) * 4, mode="reflect")
+    kernel = F.conv2d(mirrored, torch.outer(small, small)[None, None])[0, 0]
+    empty = max(0, half - math.floor(radius) - side)
+    return kernel[empty : len(kernel) - empty, empty : len(kernel) - empty]
 
 
 def glass_blur(images: Tensor, strength: Strength, draws: Draws) -> Tensor:

@@ -59,8 +59,12 @@ def box_means(old: int, new: int) -> Tensor:
     ratio = old / new
     width = max(ratio, 1.0)
     centres = (torch.arange(new, dtype=torch.float64) + 0.5) * ratio
-    distance = (torch.arange(old, dtype=torch.float64) + 0.5 - centres[:, None]) / width
-    inside = ((distance > -0.5) & (distance <= 0.5)).double()
+    pixels = torch.arange(old, dtype=torch.float64)
+    # A centre on the border of two falls to the left one; by Pillow's arithmetic, as it may round.
+    start, stop = ((centres + edge * width + 0.5).floor()[:, None] for edge in (-0.5, 0.5))
+    distance = (pixels - centres[:, None] + 0.5) * (1 / width)
+    within = (pixels >= start) & (pixels < stop)
+    inside = (within & (distance > -0.5) & (distance <= 0.5)).double()
     return inside / inside.sum(1, keepdim=True)
 
 

@@ -54,8 +54,8 @@ def ice(sides: Sequence[int], draws: Draws) -> Tensor:
     """Colour images [B, 3, H, W] of needles on clouds, in the colours of the benchmark's ice."""
     size = max(sides)
     pattern = clouds(sides, 1.3, draws)
-    for _ in range(3):
-        sparks = (draws.uniform(1, *sides) - 0.97).clamp_min(0) * 33
+    for _ in range(6):
+        sparks = (draws.uniform(1, *sides) - 0.985).clamp_min(0)
         needles = streaked(sparks, max(3, size // 16), max(2.0, size / 32), draws.numbers(0, 360))
         pattern = pattern + 2 * needles / needles.amax((1, 2, 3), keepdim=True).clamp_min(1e-6)
     pattern = pattern - pattern.mean((1, 2, 3), keepdim=True)
