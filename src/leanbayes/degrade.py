@@ -98,9 +98,10 @@ def blur(images: Tensor, sigma: Tensor, truncate: float = 3.0) -> Tensor:
         raise ConfigError(f"sigma must be finite and at least 0, found {sigma.tolist()}")
     batch, channels, height, width = images.shape
     radius = max(1, math.ceil(truncate * float(sigma.max())))
-    kernel = gaussian_kernel(sigma.float(), radius).repeat_interleave(channels, 0)
+    pixels = at_least_float32(images)
+    kernel = gaussian_kernel(sigma.to(pixels), radius).repeat_interleave(channels, 0)
     # One image of B * C channels, so that every image meets its own kernel.
-    x = images.float().reshape(1, batch * channels, height, width)
+    x = pixels.reshape(1, batch * channels, height, width)
     with torch.autocast(images.device.type, enabled=False):
         for pad, shape in (((0, 0, radius, radius), (-1, 1)), ((radius, radius, 0, 0), (1, -1))):
             weight = kernel.reshape(batch * channels, 1, *shape)

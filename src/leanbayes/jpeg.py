@@ -103,14 +103,15 @@ def _coded(planes: Tensor, tables: Tensor) -> Tensor:
     height, width = planes.shape[2:]
     padded = F.pad(planes, (0, -width % 8, 0, -height % 8), mode="replicate")
     steps = tables[:, :, None, None]
-    ratio = _on_grid(block_dct(padded)) / steps
+    # In float64, since products of float32 matrices may be cut to 10 bits on a GPU.
+    ratio = _on_grid(block_dct(padded.double())).float() / steps
     kept = ratio.sign() * (ratio.abs() + 0.5).floor() * steps
-    restored = _on_grid(block_idct(kept)[..., :height, :width])
+    restored = _on_grid(block_idct(kept.double())[..., :height, :width]).float()
     return (restored + 0.5).floor().clamp(-128, 127)
 
 
 def _on_grid(values: Tensor) -> Tensor:
-    """Multiples of 2^-8: coarser than float32's noise here, finer than what a step decides."""
+    """Multiples of 2^-8: coarser than the noise of the sums, finer than what a step decides."""
     return (values * 256).round() / 256
 
 

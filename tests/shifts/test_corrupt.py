@@ -9,19 +9,11 @@ from leanbayes.shifts import CORRUPTIONS, GROUPS, SEVERITIES, corrupt
 from leanbayes.shifts.strengths import CIFAR, IMAGENET
 
 NAMES = tuple(CORRUPTIONS)
-RANDOM = [
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "glass_blur",
-    "motion_blur",
-    "snow",
-    "frost",
-    "fog",
-    "elastic_transform",
-    "speckle_noise",
-    "spatter",
-]
+RANDOM = (
+    *GROUPS["noise"],
+    *("glass_blur", "motion_blur", "snow", "frost", "fog", "elastic_transform"),
+    *("speckle_noise", "spatter"),
+)
 GROWING = [
     *GROUPS["noise"],
     *GROUPS["blur"],

@@ -22,12 +22,13 @@ FAR = 20  # pixels, where the distance to an edge stops to count
 def spatter(images: Tensor, strength: Strength, draws: Draws) -> Tensor:
     """Drops where smoothed noise passes a threshold: water shines, mud (from severity 4) covers."""
     mean, std, sigma, threshold, amount, is_mud = strength
-    liquid = smooth(mean + std * draws.normal(1, *images.shape[2:]), sigma)
+    # In float64: what lies on which side of a threshold must not depend on the device.
+    liquid = smooth(mean + std * draws.normal(1, *images.shape[2:]).double(), sigma)
     if is_mud:
-        cover = smooth((liquid > threshold).to(images.dtype), amount)
-        cover = torch.where(cover < 0.8, 0, cover)
+        cover = smooth((liquid > threshold).double(), amount)
+        cover = torch.where(cover < 0.8, 0, cover).to(images)
         return images * (1 - cover) + cover * _colour(MUD, images)
-    levels = (torch.where(liquid < threshold, 0, liquid).clamp(0, 1) * 255).floor()
+    levels = (torch.where(liquid < threshold, 0, liquid).clamp(0, 1) * 255).floor().to(images)
     shine = levels * relief(levels)
     shine = shine / shine.amax((1, 2, 3), keepdim=True).clamp_min(1e-6)
     return images + amount * shine * _colour(WATER, images)
