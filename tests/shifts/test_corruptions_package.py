@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from leanbayes.shifts import CORRUPTIONS, SEVERITIES, corrupt
+from leanbayes.shifts.blurs import smooth
+from leanbayes.shifts.draws import Draws
+from leanbayes.shifts.spatter import RELIEF, relief
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -22,6 +25,18 @@ TOLERANCE = dict.fromkeys(CORRUPTIONS, 0.02) | {"frost": 0.4}
 TOLERANCE |= dict.fromkeys(["motion_blur", "fog", "snow", "spatter"], 0.15)
 FEW = ("motion_blur", "frost", "fog", "spatter")  # one draw an image decides much
 del TOLERANCE["elastic_transform"]
+
+
+def test_the_relief_of_drops_is_opencvs():
+    cv2 = pytest.importorskip("cv2")
+    noise = Draws(0, "drops", range(3), torch.empty(0, dtype=torch.float64)).normal(1, 224, 224)
+    liquid = smooth(0.65 + 0.3 * noise, 3)
+    levels = (torch.where(liquid < 0.68, 0, liquid).clamp(0, 1) * 255).floor().float()
+    for ours, row in zip(relief(levels), levels, strict=True):
+        far = cv2.distanceTransform(255 - cv2.Canny(row[0].byte().numpy(), 50, 150), 2, 5)
+        height = cv2.equalizeHist(cv2.blur(np.minimum(far, 20), (3, 3)).astype(np.uint8))
+        expected = cv2.blur(cv2.filter2D(height, cv2.CV_8U, np.array(RELIEF)), (3, 3))
+        assert (ours[0].numpy() == expected).mean() > 0.999
 
 
 @pytest.fixture(scope="module")
