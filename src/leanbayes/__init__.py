@@ -10,6 +10,7 @@ from leanbayes import metrics as metrics
 from leanbayes import models as models
 from leanbayes import schedule as schedule
 from leanbayes import select as select
+from leanbayes import shifts as shifts
 from leanbayes.checkpoint import load as load
 from leanbayes.checkpoint import save as save
 from leanbayes.convert import bayesianize as bayesianize
