@@ -51,6 +51,7 @@ RANKS = {
     "regularizer": 8,
     "storage": 1,
     "saved": 6,
+    "attacks": 9,
     "checkpoint": 9,
     "diversity": 9,
     "features": 9,

@@ -5,6 +5,7 @@ p = lb.predict(model, x, samples=20, likelihood=lb.Categorical())
 p.probs, p.total, p.aleatoric, p.epistemic
 """
 
+from leanbayes import attacks as attacks
 from leanbayes import data as data
 from leanbayes import metrics as metrics
 from leanbayes import models as models

@@ -281,20 +281,25 @@ def _without_target(item: Any) -> Any:
 @contextmanager
 def predicting(model: BayesianModel) -> Iterator[None]:
     """Evaluation mode without gradients; every module's own mode comes back."""
+    with evaluating(model), torch.no_grad() if is_sharded(model) else torch.inference_mode():
+        yield
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, of a plain network too; every module's own mode comes back."""
     modes = [(module, module.training) for module in model.modules()]
-    scope = model.scope
-    before = scope.state()
+    scope = model.scope if isinstance(model, BayesianModel) else None
+    before = None if scope is None else scope.state()
     model.eval()
     try:
         # Compiled blocks run eagerly: keys in a graph would cost one a block.
-        with (
-            torch.no_grad() if is_sharded(model) else torch.inference_mode(),
-            uncompiled(model.net),
-        ):
+        with uncompiled(model.net if isinstance(model, BayesianModel) else model):
             yield
     finally:
         # A backward pass under way may recompute its blocks; and noise is not to outlive the call.
-        scope.recall(before)
+        if scope is not None and before is not None:
+            scope.recall(before)
         reshard(model)
         for module, training in modes:
             module.training = training
