@@ -11,6 +11,8 @@ from leanbayes import metrics as metrics
 from leanbayes import models as models
 from leanbayes import schedule as schedule
 from leanbayes import select as select
+from leanbayes.calibrate import calibrate as calibrate
+from leanbayes.calibration import Calibration as Calibration
 from leanbayes.checkpoint import load as load
 from leanbayes.checkpoint import save as save
 from leanbayes.convert import bayesianize as bayesianize

@@ -39,6 +39,7 @@ def predict(  # noqa: PLR0913
     chunk: int | None = None,
     memory: int = 2**30,
     trunk: str | None = None,
+    calibrated: bool = True,
 ) -> Prediction:
     """Average the predictions of `samples` draws and decompose their uncertainty.
 
@@ -56,6 +57,7 @@ def predict(  # noqa: PLR0913
         chunk: Samples folded into one pass; by default what pays on the device within `memory`.
         memory: Bytes that the activations of a pass may take.
         trunk: Name of a submodule without random layers, to be run once for all samples.
+        calibrated: Use the model's calibration, if it has one (`lb.calibrate`).
 
     Example:
         >>> import leanbayes as lb, torch
@@ -76,7 +78,8 @@ def predict(  # noqa: PLR0913
         ]
     if not parts:
         raise ConfigError("nothing to predict: the loader gave no batch")
-    return type(parts[0]).cat(parts)
+    whole, known = type(parts[0]).cat(parts), sampler.inner.calibration
+    return whole if known is None or not calibrated else known.applied(whole)
 
 
 @dataclass(frozen=True)
