@@ -5,11 +5,15 @@ p = lb.predict(model, x, samples=20, likelihood=lb.Categorical())
 p.probs, p.total, p.aleatoric, p.epistemic
 """
 
+from leanbayes import attacks as attacks
 from leanbayes import data as data
 from leanbayes import metrics as metrics
 from leanbayes import models as models
 from leanbayes import schedule as schedule
 from leanbayes import select as select
+from leanbayes import shifts as shifts
+from leanbayes.calibrate import calibrate as calibrate
+from leanbayes.calibration import Calibration as Calibration
 from leanbayes.checkpoint import load as load
 from leanbayes.checkpoint import save as save
 from leanbayes.convert import bayesianize as bayesianize

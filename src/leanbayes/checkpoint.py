@@ -79,11 +79,12 @@ def load(net: nn.Module, path: str | Path) -> BayesianModel:
     found = survey(net, dropout=method.takes_dropout)
     sites = _sites(net, found, saved)
     likelihood, shared, fingerprint = saved.likelihood(), saved.shared, saved.fingerprint
+    calibration = saved.calibration()
     slots = {s.name: _slots(method, s, saved) for s in sites if s.name in saved.layers}
     tie(sites, slots)
     state = _complete_state(net, slots, saved, likelihood)
     model = assemble(Draft(net, method, sites, slots, found.skipped, likelihood))
-    model.fingerprint = fingerprint
+    model.fingerprint, model.calibration = fingerprint, calibration
     model.load_state_dict(state)
     names = dict(hosts(net))
     model.shared = [(names[name], slot) for name, slot in shared]
@@ -92,7 +93,7 @@ def load(net: nn.Module, path: str | Path) -> BayesianModel:
 
 def _describe(model: BayesianModel) -> dict[str, Any]:
     names = {host: name for name, host in hosts(model.net)}
-    kept = model.likelihood
+    kept, known = model.likelihood, model.calibration
     likelihood = None
     if isinstance(kept, Likelihood):
         likelihood = {"name": type(kept).__name__, "settings": kept.settings()}
@@ -106,6 +107,7 @@ def _describe(model: BayesianModel) -> dict[str, Any]:
         "ends": [model.report.stem, model.report.output],
         "shared": [[names[host], slot] for host, slot in model.shared],
         "fingerprint": model.fingerprint,
+        **({} if known is None else {"calibration": known.to_json()}),
     }
 
 

@@ -44,7 +44,7 @@ def fit_posterior(
     finally:
         for module, training in modes:
             module.training = training
-    inner.likelihood = likelihood
+    inner.likelihood, inner.calibration = likelihood, None  # it was that of another posterior
     return found
 
 

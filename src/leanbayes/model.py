@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from leanbayes.ahead import drawn_together, may_join
+from leanbayes.calibration import Calibration
 from leanbayes.errors import PlanError
 from leanbayes.layers.base import PLAIN, Host
 from leanbayes.methods.base import Method
@@ -34,12 +35,14 @@ class BayesianModel(nn.Module):
         method: The method's configuration.
         report: What was converted, what was not and why.
         likelihood: The likelihood that was fitted or loaded with the model, if any.
+        calibration: What `lb.calibrate` found, if it was called.
         fingerprint: sha256 of every tensor of the network when it was converted.
         flags: Attributes of the network that conversion changed.
     """
 
     net: nn.Module
     likelihood: nn.Module | None
+    calibration: Calibration | None = None
 
     def __init__(
         self,

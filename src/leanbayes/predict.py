@@ -39,6 +39,7 @@ def predict(  # noqa: PLR0913
     chunk: int | None = None,
     memory: int = 2**30,
     trunk: str | None = None,
+    calibrated: bool = True,
 ) -> Prediction:
     """Average the predictions of `samples` draws and decompose their uncertainty.
 
@@ -56,6 +57,7 @@ def predict(  # noqa: PLR0913
         chunk: Samples folded into one pass; by default what pays on the device within `memory`.
         memory: Bytes that the activations of a pass may take.
         trunk: Name of a submodule without random layers, to be run once for all samples.
+        calibrated: Use the model's calibration, if it has one (`lb.calibrate`).
 
     Example:
         >>> import leanbayes as lb, torch
@@ -76,7 +78,8 @@ def predict(  # noqa: PLR0913
         ]
     if not parts:
         raise ConfigError("nothing to predict: the loader gave no batch")
-    return type(parts[0]).cat(parts)
+    whole, known = type(parts[0]).cat(parts), sampler.inner.calibration
+    return whole if known is None or not calibrated else known.applied(whole)
 
 
 @dataclass(frozen=True)
@@ -281,20 +284,25 @@ def _without_target(item: Any) -> Any:
 @contextmanager
 def predicting(model: BayesianModel) -> Iterator[None]:
     """Evaluation mode without gradients; every module's own mode comes back."""
+    with evaluating(model), torch.no_grad() if is_sharded(model) else torch.inference_mode():
+        yield
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, of a plain network too; every module's own mode comes back."""
     modes = [(module, module.training) for module in model.modules()]
-    scope = model.scope
-    before = scope.state()
+    scope = model.scope if isinstance(model, BayesianModel) else None
+    before = None if scope is None else scope.state()
     model.eval()
     try:
         # Compiled blocks run eagerly: keys in a graph would cost one a block.
-        with (
-            torch.no_grad() if is_sharded(model) else torch.inference_mode(),
-            uncompiled(model.net),
-        ):
+        with uncompiled(model.net if isinstance(model, BayesianModel) else model):
             yield
     finally:
         # A backward pass under way may recompute its blocks; and noise is not to outlive the call.
-        scope.recall(before)
+        if scope is not None and before is not None:
+            scope.recall(before)
         reshard(model)
         for module, training in modes:
             module.training = training

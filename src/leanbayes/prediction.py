@@ -8,13 +8,23 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from leanbayes.errors import ConfigError
+
+
+class Coverage(Protocol):
+    """What a conformal calibration adds to a prediction (`lb.calibrate`)."""
+
+    def sets(self, probs: Tensor, alpha: float | None, seed: int | None) -> Tensor:
+        """Classes in the set of each row, [B, C]."""
+
+    def reach(self, q: float | None) -> Tensor:
+        """Standard deviations that an interval goes to each side."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +34,12 @@ class Prediction(ABC):
     Attributes:
         samples: Per-sample outputs, [S, B, ...], where they were asked for, else None.
         weights: Weight of each sample in every average, [S].
+        conformal: How sets and intervals cover, of a model that was calibrated so, else None.
     """
 
     samples: Tensor | None
     weights: Tensor
+    conformal: Coverage | None = field(default=None, kw_only=True, repr=False)
 
     def __len__(self) -> int:
         return int(self.total.shape[0])
@@ -40,7 +52,8 @@ class Prediction(ABC):
     @classmethod
     def cat(cls, parts: Sequence[Self]) -> Self:
         """Join the predictions of consecutive batches."""
-        names = [f.name for f in fields(cls) if f.name not in ("samples", "weights")]
+        common = ("samples", "weights", "conformal")
+        names = [f.name for f in fields(cls) if f.name not in common]
         joined: dict[str, Any] = {n: torch.cat([getattr(p, n) for p in parts]) for n in names}
         kept = [p.samples for p in parts if p.samples is not None]
         return replace(parts[0], samples=torch.cat(kept, 1) if kept else None, **joined)
@@ -48,8 +61,17 @@ class Prediction(ABC):
     def to(self, device: torch.device | str) -> Self:
         """Move every tensor."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in values.items()}
+        moved: dict[str, Any] = {
+            k: v.to(device) if isinstance(v, Tensor) else v for k, v in values.items()
+        }
         return type(self)(**moved)
+
+    def _sets(self, probs: Tensor, alpha: float | None, seed: int | None) -> Tensor:
+        if self.conformal is None:
+            raise ConfigError(
+                "sets need a calibrated model: lb.calibrate(model, validation, method='conformal')"
+            )
+        return self.conformal.sets(probs, alpha, seed)
 
 
 @dataclass(frozen=True)
@@ -93,6 +115,14 @@ class Classification(Prediction):
         _check_classes(target, self.probs)
         return self.probs.gather(1, target.unsqueeze(1)).squeeze(1).log()
 
+    def sets(self, alpha: float | None = None, *, seed: int | None = None) -> Tensor:
+        """Classes that hold the label with a probability of at least 1 - alpha, booleans [B, C].
+
+        Of a model after `lb.calibrate(..., method="conformal")`, whose alpha is taken without one.
+        `seed` is that of randomised sets.
+        """
+        return self._sets(self.probs, alpha, seed)
+
 
 @dataclass(frozen=True)
 class BinaryClassification(Prediction):
@@ -131,6 +161,14 @@ class BinaryClassification(Prediction):
         target = _fitted(target, self.probs)
         return torch.where(target > 0.5, self.probs, 1 - self.probs).log()
 
+    def sets(self, alpha: float | None = None, *, seed: int | None = None) -> Tensor:
+        """Which of the labels 0 and 1 are in the set of each row, booleans [B, 2].
+
+        See `Classification.sets`; of one label a row.
+        """
+        probs = self.probs.flatten(1).squeeze(1) if self.probs.dim() > 1 else self.probs
+        return self._sets(torch.stack([1 - probs, probs], 1), alpha, seed)
+
 
 @dataclass(frozen=True)
 class Regression(Prediction):
@@ -158,14 +196,20 @@ class Regression(Prediction):
         """Root of the total variance."""
         return self.total.sqrt()
 
-    def interval(self, q: float = 0.95) -> tuple[Tensor, Tensor]:
-        """Central interval of probability q: quantiles of the sample mixture.
+    def interval(self, q: float | None = None) -> tuple[Tensor, Tensor]:
+        """Central interval of probability q, 0.95 by default: quantiles of the sample mixture.
 
         Without `keep_samples=True` the mixture is not known, and this is mean +- z std, the
-        interval of a Gaussian with the same two moments.
+        interval of a Gaussian with the same two moments. Of a model after `lb.calibrate(...,
+        method="conformal")` it is mean +- t std with the t that covers q of all targets, and
+        without a q 1 - alpha of them.
         """
-        if not 0 < q < 1:
+        if q is not None and not 0 < q < 1:
             raise ConfigError(f"q must lie between 0 and 1, found {q!r}")
+        if self.conformal is not None:
+            reach = self.conformal.reach(q).to(self.std) * self.std
+            return self.mean - reach, self.mean + reach
+        q = 0.95 if q is None else q
         lower, upper = (1 - q) / 2, (1 + q) / 2
         if self.samples is None:
             z = math.sqrt(2) * float(torch.erfinv(torch.tensor(q, dtype=torch.float64)))

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from leanbayes.calibration import Calibration
 from leanbayes.errors import CheckpointError
 from leanbayes.likelihood import Likelihood, likelihood_from_json
 from leanbayes.methods.base import Method, method_named
@@ -110,6 +111,16 @@ class Saved:
             return None if entry is None else likelihood_from_json(entry)
         except Exception as error:
             raise CheckpointError(f"{self.path / DESCRIPTION}: {error}") from error
+
+    def calibration(self) -> Calibration | None:
+        """What the model was calibrated by; checkpoints without it are as good."""
+        entry = self.description.get("calibration")
+        try:
+            return None if entry is None else Calibration.from_json(entry)
+        except Exception as error:
+            raise CheckpointError(
+                f"{self.path / DESCRIPTION} is damaged in 'calibration': {error}"
+            ) from error
 
     def _own(self) -> list[Tensor]:
         return [tensor for key, tensor in self.tensors.items() if ".slots." in f".{key}"]

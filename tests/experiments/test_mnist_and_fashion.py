@@ -15,9 +15,9 @@ from leanbayes.experiments import EXPERIMENTS, FashionWidths, MnistRates
 from leanbayes.experiments.fashion_widths import setting, summary
 from leanbayes.experiments.grey_images import grey_images
 from leanbayes.experiments.mnist_rates import Bench, against, sigma_map
-from leanbayes.experiments.rotation import rotated
 from leanbayes.experiments.training_flops import count_pass
 from leanbayes.prediction import Classification
+from leanbayes.shifts import rotate
 
 LINEAR = 784 * 300 + 300 * 100 + 100 * 10  # weights of LeNet 300-100
 CANDIDATES = LINEAR + 410  # with biases, without norms
@@ -74,11 +74,11 @@ def rates(root, tmp_path_factory):
 def test_quarter_turns_are_exact_and_corners_are_black():
     x = torch.randn(2, 1, 28, 28)
     for quarters in range(3):
-        turned = rotated(x, 90 * quarters, background=-0.4)
+        turned = rotate(x, 90 * quarters, background=-0.4)
         torch.testing.assert_close(turned, x.rot90(quarters, (2, 3)), rtol=0, atol=3e-5)
     black = torch.full((1, 1, 28, 28), -0.4)
-    torch.testing.assert_close(rotated(black, 45, background=-0.4), black)
-    assert rotated(torch.ones(1, 1, 28, 28), 45, -0.4)[0, 0, 0, 0].item() == pytest.approx(-0.4)
+    torch.testing.assert_close(rotate(black, 45, background=-0.4), black)
+    assert rotate(torch.ones(1, 1, 28, 28), 45, -0.4)[0, 0, 0, 0].item() == pytest.approx(-0.4)
 
 
 def test_operations_of_lenet_are_those_of_its_matrix_products():

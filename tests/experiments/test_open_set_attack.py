@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 import leanbayes as lb
+from leanbayes.attacks.victim import Victim
 from leanbayes.experiments.open_set_data import Budget, OpenSetData
-from leanbayes.experiments.verification_attack import STEP, log_mean, pgd
+from leanbayes.experiments.verification_attack import STEP, pgd
 
 SCALE = lb.data.Normalize(mean=(0.5, 0.4, 0.3), std=(0.25, 0.2, 0.3))
 
@@ -21,6 +22,10 @@ def made(rows=12):
 def linear(method):
     torch.manual_seed(1)
     return lb.bayesianize(nn.Sequential(nn.Flatten(), nn.Linear(48, 3)), method)
+
+
+def log_mean(model, x, y, samples, *, key):
+    return Victim.of(model, lb.Categorical(), samples, key).log_prob(x, y)
 
 
 def test_a_linear_classifier_is_taken_to_the_edge_of_the_budget():

@@ -38,7 +38,6 @@ from leanbayes.errors import ConfigError
 from leanbayes.experiments.experiment import Experiment, Row
 from leanbayes.experiments.grey_images import SIDE, grey_images
 from leanbayes.experiments.kept_network import Kept, kept
-from leanbayes.experiments.rotation import rotated
 from leanbayes.experiments.training_flops import Pass, count_pass
 from leanbayes.likelihood import Categorical
 from leanbayes.methods import MAP, MeanField, Method, Partial
@@ -48,6 +47,7 @@ from leanbayes.predict import predict
 from leanbayes.prediction import Classification
 from leanbayes.recipes import recipe
 from leanbayes.schedule import annealed
+from leanbayes.shifts import rotate
 from leanbayes.train.adapt import Adapted, adapt
 from leanbayes.train.config import FitConfig
 
@@ -240,7 +240,7 @@ class Bench:
         assert self.data.normalize is not None
         black = float(self.data.normalize(torch.zeros(1, 1, 1, 1)))
         angles = SMOKE_ANGLES if self.plan.smoke else ANGLES
-        found = [scores(self._predict(model, rotated(x, angle, black)), y) for angle in angles]
+        found = [scores(self._predict(model, rotate(x, angle, black)), y) for angle in angles]
         return {"degrees": list(angles), **{key: [f[key] for f in found] for key in found[0]}}
 
     def _predict(self, model: BayesianModel, x: Tensor) -> Classification:

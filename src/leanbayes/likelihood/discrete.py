@@ -77,7 +77,7 @@ class Categorical(Likelihood):
         self, means: Statistics, samples: Tensor | None, weights: Tensor
     ) -> Classification:
         """Class probabilities and uncertainty."""
-        return Classification(samples, weights, **means)
+        return Classification(samples, weights, means["probs"], means["aleatoric"])
 
     def settings(self) -> dict[str, Any]:
         """The ignored label, and the class weights if there are any."""
@@ -111,7 +111,7 @@ class Bernoulli(Likelihood):
         self, means: Statistics, samples: Tensor | None, weights: Tensor
     ) -> BinaryClassification:
         """Probability of a positive label and uncertainty."""
-        return BinaryClassification(samples, weights, **means)
+        return BinaryClassification(samples, weights, means["probs"], means["aleatoric"])
 
 
 def _checked_weights(values: Sequence[float]) -> Tensor:

@@ -122,6 +122,7 @@ class Trainer:
     def run(self, train: Any, validation: Any = None, ood: Any = None) -> FitResult:
         """Train to the end, or to the first reason to stop."""
         start = time.perf_counter()
+        self.model.calibration = None  # it is that of the weights as they were
         self.prepare(train, validation, ood)
         with self.signals, modes(self.model, self.config.batchnorm == "frozen"):
             self.begin()
