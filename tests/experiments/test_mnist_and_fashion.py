@@ -194,6 +194,9 @@ def test_settings_of_the_widths_are_the_papers():
         *(8, 0.3, 0.75, "averaged_draw"),
     )
     assert (config.lr, config.posterior_lr, config.samples) == (0.05, 1.6, 2)
+    assert config.clip is None
+    clipped = [setting(name, members=8, clip=2.0)[1].clip for name in ("implicit", "vi", "map")]
+    assert clipped == [2.0, None, None]  # the others have not diverged
     method, config = setting("vi")
     assert np.exp(method.init_log_std) == pytest.approx([0.014, 0.016])
     assert (config.optimizer, config.lr, config.weight_decay) == ("Adam", 1e-3, 0.0)
