@@ -53,9 +53,9 @@ def landscape(  # noqa: PLR0913
 
     BatchNorm: a place has the statistics of the same combination of the members, so that a
     member's place is the member as it predicts. That is right where members share statistics, as
-    all but DeepEnsemble do. Between networks that were trained apart averages of statistics fit no
-    weights, and the ridge between them is an artefact; `refresh` measures them anew at every place
-    and for every member, as Garipov et al. (2018) do on their curves.
+    all but DeepEnsemble do. Between networks that were trained apart averages of statistics fit
+    the weights of no place; `refresh` measures them anew at every place and for every member, as
+    Garipov et al. (2018) do on their curves.
 
     Cost: `points^2` passes over the rows, twice that with `refresh`; memory for the members, and
     four networks more.
