@@ -5,35 +5,12 @@ import math
 
 import pytest
 import torch
+from landscape_cases import CATEGORICAL, bayesian, conv_net, labelled, small_net
 from torch import nn
 from torch.nn import functional as F
 
 import leanbayes as lb
-from leanbayes.landscape.networks import places
 from leanbayes.landscape.plane import Plane
-
-CATEGORICAL = lb.Categorical()
-
-
-def small_net():
-    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
-
-
-def conv_net():
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)
-    )
-
-
-def labelled(*shape):
-    return torch.randn(30, *shape), torch.arange(30) % 3
-
-
-def bayesian(method, net=None):
-    torch.manual_seed(0)
-    net = small_net() if net is None else net
-    return lb.bayesianize(net, method, likelihood=CATEGORICAL).eval()
-
 
 MEMBERS = [
     lb.Implicit(members=3, init_std=0.4),
@@ -42,14 +19,6 @@ MEMBERS = [
     lb.SharedEnsemble(members=3, init_std=0.4),
     lb.DeepEnsemble(members=3),
     lb.Patching(members=3, where="all", scope="network", init_std=0.4),
-]
-DRAWN = [
-    lb.MeanField(init_std=0.3),
-    lb.Partial(rate=0.5, criterion="random", init_std=0.3),
-    lb.Patching(members=3, where="all", init_std=0.4),
-    lb.DropConnect(rate=0.3),
-    lb.MCDropout(rate=0.4),
-    lb.MCDropout(rate=0.4, position="after"),
 ]
 
 
@@ -152,40 +121,7 @@ def test_directions_are_orthonormal():
         assert dots == pytest.approx([1, 1, 0], abs=1e-5)
 
 
-@pytest.mark.parametrize("method", DRAWN, ids=lambda m: f"{m.name}-{getattr(m, 'position', '')}")
-def test_draws_are_the_samples_of_predict(method):
-    model, (x, y) = bayesian(method), labelled(4)
-    found = lb.landscape(model, (x, y), points=2, draws=3, seed=7)
-    assert [m["label"] for m in found["members"]] == ["draw 0", "draw 1", "draw 2"]
-    assert found["of"] == "draws"
-    kept = lb.predict(model, x, samples=3, seed=7, keep_samples=True).samples
-    for probs, member in zip(kept, found["members"], strict=True):
-        assert member["loss"] == pytest.approx(F.nll_loss(probs.log(), y).item(), rel=1e-4)
-
-
-@pytest.mark.parametrize("method", [lb.SWAG(rank=3), lb.Laplace()], ids=lambda m: m.name)
-def test_draws_of_fitted_posteriors_are_the_samples_of_predict(method):
-    model, (x, y) = bayesian(method), labelled(4)
-    options = {"epochs": 5, "lr": 0.5} if method.name == "swag" else {}
-    lb.fit_posterior(model, [(x, y)], CATEGORICAL, **options)
-    found = lb.landscape(model, (x, y), points=2, seed=7)
-    kept = lb.predict(model, x, samples=8, seed=7, keep_samples=True).samples
-    losses = [F.nll_loss(probs.log(), y).item() for probs in kept]
-    assert [m["loss"] for m in found["members"]] == pytest.approx(losses, rel=1e-4)
-
-
-def test_draws_of_members_are_the_samples_of_predict_too():
-    model, (x, y) = bayesian(lb.Implicit(members=2, init_std=0.4, init_scale=0.3)), labelled(4)
-    found = lb.landscape(model, (x, y), points=2, draws=2, seed=7)
-    kept = lb.predict(model, x, samples=4, seed=7, keep_samples=True).samples
-    names = ["member 0, draw 0", "member 0, draw 1", "member 1, draw 0", "member 1, draw 1"]
-    assert [m["label"] for m in found["members"]] == names
-    for sample, member in zip((0, 2, 1, 3), found["members"], strict=True):
-        own = F.nll_loss(kept[sample].log(), y).item()
-        assert member["loss"] == pytest.approx(own, rel=1e-4)
-
-
-@pytest.mark.parametrize("method", [MEMBERS[1], MEMBERS[4], DRAWN[0]], ids=lambda m: m.name)
+@pytest.mark.parametrize("method", [MEMBERS[1], MEMBERS[4], lb.MeanField()], ids=lambda m: m.name)
 def test_the_model_stays_as_it_is(method):
     torch.manual_seed(0)
     model, data = bayesian(method, conv_net()).train(), labelled(1, 6, 6)
@@ -220,6 +156,18 @@ def test_statistics_follow_the_members_or_are_measured_anew():
     assert anew["loss"][1][1] != pytest.approx(kept["loss"][1][1], rel=1e-2)
     other = lb.landscape(model, (x, y), points=3, refresh=[(2 * x, y)])
     assert other["loss"][1][1] != pytest.approx(anew["loss"][1][1], rel=1e-6)
+
+
+def test_statistics_of_two_members_stay_along_the_random_direction():
+    model = bayesian(lb.DeepEnsemble(members=2), conv_net()).train()
+    model(labelled(1, 6, 6)[0])
+    nets = [lb.collapse(model, k).eval() for k in range(2)]
+    plane = Plane.through(nets)
+    average = (nets[0][1].running_mean + nets[1][1].running_mean) / 2
+    for y in (0.0, 3.0):
+        torch.testing.assert_close(plane.at(0.0, y)[1].running_mean, average)
+    far = plane.at(-50 * float(plane.members[1, 0]), 0.0)[1]
+    assert (far.running_var >= 0).all()
 
 
 def test_marks_are_the_mean_network_and_the_weights_that_factors_multiply():
@@ -280,20 +228,6 @@ def test_members_can_be_chosen_and_the_grid_goes_beyond_them_by_the_margin():
 def test_what_spans_no_plane_is_refused(method, options, words):
     with pytest.raises(lb.ConfigError, match=words):
         lb.landscape(bayesian(method), labelled(4), **options)
-
-
-def test_masks_that_no_weight_can_hold_are_refused():
-    net = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Linear(6, 3))
-    with pytest.raises(lb.ConfigError, match="masks activations"):
-        lb.landscape(bayesian(lb.MCDropout(), net), labelled(4))
-    method = lb.MCDropout(rate=0.4, where=lb.select.convs)
-    with pytest.raises(lb.ConfigError, match="channelwise=True"):
-        lb.landscape(bayesian(method, conv_net()), labelled(1, 6, 6))
-    method = lb.MCDropout(rate=0.4, where=lb.select.convs, channelwise=True)
-    model, (x, _) = bayesian(method, conv_net()), labelled(1, 6, 6)
-    kept = lb.predict(model, x, samples=4, seed=0, keep_samples=True).samples
-    for place, probs in zip(places(model, None, 4, 0, x), kept, strict=True):
-        torch.testing.assert_close(place.net(x).softmax(1).double(), probs, rtol=1e-4, atol=1e-5)
 
 
 def test_a_likelihood_and_labels_are_needed():
