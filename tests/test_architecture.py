@@ -59,6 +59,8 @@ RANKS = {
     "checkpoint": 9,
     "diversity": 9,
     "features": 9,
+    "landscape": 9,
+    "layer_map": 7,
     "train": 10,
     "experiments": 12,
     "recipes": 11,
