@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from leanbayes.evaluation.against import against, check_common
 from leanbayes.evaluation.asked import Asked
 from leanbayes.evaluation.crew import Crew
 from leanbayes.evaluation.examples import examples
@@ -38,6 +39,7 @@ def evaluate(  # noqa: PLR0913
     out: str | Path | None = None,
     resume: bool = True,
     progress: bool | None = None,
+    reference: Mapping[str, Any] | None = None,
     header: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Figures and curves of a model on every split of a suite, as plain data.
@@ -56,6 +58,8 @@ def evaluate(  # noqa: PLR0913
         out: A JSON file, written whole after every split.
         resume: Go on with such a file; False writes it anew.
         progress: A bar on a terminal and lines elsewhere if None; True: a bar; False: nothing.
+        reference: The result of another model on the same suite: adds `mce`, `relative_mce` and
+            `ce_NAME` to the summary, the errors under corruptions relative to its own.
         header: Further entries of the file, such as the command.
 
     Returns:
@@ -74,8 +78,10 @@ def evaluate(  # noqa: PLR0913
         (50, ['accuracy', 'accuracy_at_80', 'accuracy_at_90'])
     """
     asked = Asked.of(model, suite, likelihood, samples, seed, batch_size)
+    if reference is not None:
+        check_common(suite, reference)
     crew = Crew.found(asked.inner)
-    work = Work(asked, crew, None if out is None else Path(out), header or {})
+    work = Work(asked, crew, None if out is None else Path(out), header or {}, reference)
     return work.done(resume, progress)
 
 
@@ -87,6 +93,7 @@ class Work:
     crew: Crew
     path: Path | None
     more: Mapping[str, Any]
+    reference: Mapping[str, Any] | None
     record: Record = field(default_factory=Record)
 
     def done(self, resume: bool, progress: bool | None) -> dict[str, Any]:
@@ -164,6 +171,11 @@ class Work:
         world = self.crew.sharing
         return len(share_of(split.count, self.asked.batch_size, 0, world))
 
+    def _against(self, splits: Mapping[str, Any]) -> dict[str, float]:
+        if self.reference is None or len(splits) < len(self.asked.suite.splits):
+            return {}
+        return against({"splits": splits}, self.reference)
+
     def _result(self) -> dict[str, Any]:
         asked, suite = self.asked, self.asked.suite
         splits = {
@@ -181,6 +193,6 @@ class Work:
             **({"classes": list(suite.classes)} if suite.classes else {}),
             "settings": settings,
             "splits": splits,
-            "summary": summarised(splits),
+            "summary": summarised(splits) | self._against(splits),
             "seconds": self.record.seconds,
         }
