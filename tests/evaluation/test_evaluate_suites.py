@@ -173,6 +173,28 @@ def test_what_cannot_be_is_refused(action, words):
     assert words in str(error.value)
 
 
+def test_foreign_inputs_of_another_shape_are_said():
+    suite = lb.Suite.of(data(), "test,ood", foreign={"small": torch.rand(4, 1, 8, 8)})
+    with pytest.raises(
+        lb.DataError, match="'ood/small': the network cannot run on inputs of 1x8x8"
+    ):
+        evaluate(trained(), suite)
+
+
+def test_a_network_of_doubles_stays_one():
+    x, y = data().test
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(81, 3)).double()
+    model = lb.bayesianize(net, lb.MeanField(), likelihood=lb.Categorical())
+    own = lb.data.Data(
+        name="d", task="classification", train=None, test=(x.double(), y), normalize=SCALE
+    )
+    suite = lb.Suite.of(own, "test,corrupted:fog/1,noise:0.2,rotated:9,pgd", rows=9)
+    found = evaluate(model, suite)["splits"]
+    p = lb.predict(model, lb.shifts.mix_noise(x[:9].double(), 0.2, seed=5), samples=4, seed=5)
+    expected = float(lb.metrics.nll(p.probs, y[:9]))
+    assert found["noise/0.2"]["figures"]["nll"] == pytest.approx(expected, rel=1e-12)
+
+
 def test_a_model_without_a_likelihood_is_told_what_to_write():
     model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MAP())
     suite = lb.Suite.of((torch.rand(5, 4), torch.zeros(5).long()), "test")
