@@ -97,13 +97,9 @@ def digest(part: Any) -> str:
     return found.hexdigest()[:16]
 
 
-def _bytes(tensor: Tensor) -> memoryview:
-    whole = tensor.detach().cpu().contiguous()
-    return (
-        memoryview(whole.reshape(-1).view(torch.uint8).numpy())
-        if whole.numel()
-        else memoryview(b"")
-    )
+def _bytes(tensor: Tensor) -> memoryview | bytes:
+    whole = tensor.detach().cpu().contiguous().reshape(-1)
+    return whole.view(torch.uint8).numpy().data if whole.numel() else b""
 
 
 def _pair(item: Any) -> tuple[Any, Tensor | None]:
