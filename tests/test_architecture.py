@@ -65,8 +65,9 @@ RANKS = {
     "records": 11,
     "reporting": 12,
     "": 12,  # the package's own __init__: public names
-    "cli": 13,
-    "__main__": 14,
+    "serving": 13,
+    "cli": 14,
+    "__main__": 15,
 }
 
 

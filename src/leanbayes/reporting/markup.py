@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-EMPTY = ("circle", "line", "path", "polyline", "rect", "meta", "polygon")  # without content
+# Without content.
+EMPTY = ("circle", "line", "path", "polyline", "rect", "meta", "polygon", "input", "link")
 
 
 class Html(str):
