@@ -145,10 +145,10 @@ class Batching:
                 job.answer.set_result(answer)
 
     def _answers(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        self.passes += 1
         key = jobs[0].key
         x = self.served.prepared(torch.stack([job.x for job in jobs]))
         options: dict[str, Any] = {"samples": key.samples, "seed": key.seed, "keep_samples": True}
-        self.passes += 1
         with warnings.catch_warnings():
             # Fewer samples than members, or a set that holds everything: the slider may ask for it.
             warnings.simplefilter("ignore", UserWarning)

@@ -95,7 +95,7 @@ function drawNumbers(answer) {
       high: place(answer.spread["0.95"][at]),
     };
     const name = answer.mean.length > 1 ? `target ${at + 1}` : "mean";
-    rows.push(row(name, track(parts), short(mean), true), axis([short(left), short(left + width)]));
+    rows.push(row(name, track(parts), short(mean), false), axis([short(left), short(left + width)]));
   });
   $("chart").replaceChildren(...rows);
 }

@@ -26,6 +26,7 @@
 
   function show(answer, milliseconds) {
     wrong("");
+    $("answer").classList.remove("empty");
     drawHeadline(answer);
     if (answer.task === "classes") drawClasses(answer);
     else drawNumbers(answer);
@@ -36,12 +37,11 @@
 
   function empty() {
     $("answer").classList.remove("waiting");
-    $("headline").textContent = "Nothing yet.";
+    $("answer").classList.add("empty");
+    $("headline").textContent = "Nothing to predict yet";
     $("headline").classList.add("soft");
     $("chart").replaceChildren();
     for (const name of ["meaning", "figures", "said"]) $(name).textContent = "";
-    for (const name of ["total", "aleatoric", "epistemic"]) $(`is-${name}`).textContent = "-";
-    document.querySelectorAll(".stack i").forEach((bar) => { bar.style.width = "0"; });
     $("calibrated").hidden = true;
   }
 

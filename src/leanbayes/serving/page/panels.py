@@ -8,6 +8,7 @@ from typing import Any, Final
 from leanbayes.reporting.markup import Html, joined, tag
 
 LONGEST: Final = 336  # of the stage, in pixels of a picture
+NOTHING: Final = "Nothing to predict yet"
 FIELDS: Final = 40  # inputs that get a field each
 
 Info = Mapping[str, Any]
@@ -33,7 +34,7 @@ def _stage(info: Info) -> list[Html]:
 def _tools(channels: int) -> Html:
     choose = tag(
         "label",
-        "Choose an image",
+        "Choose image",
         tag("input", type="file", id="file", accept="image/*"),
         class_="button",
     )
@@ -87,7 +88,7 @@ def answer_panel(info: Info) -> Html:
     title = tag("h2", "Prediction", id="answer-title")
     said = tag("p", id="said", class_="hidden-words", aria_live="polite", role="status")
     wrong = tag("p", id="wrong", class_="failed", hidden=True, role="alert")
-    headline = tag("p", "Nothing yet.", id="headline", class_="headline soft")
+    headline = tag("p", NOTHING, id="headline", class_="headline soft")
     chart = tag("div", id="chart", class_="bars", role="img", aria_label="No prediction yet")
     body = [title, said, wrong, headline, _samples(info), chart, _key(info), _uncertainty(info)]
     calibrated = tag("p", id="calibrated", class_="note", hidden=True)
@@ -97,7 +98,7 @@ def answer_panel(info: Info) -> Html:
         *body,
         calibrated,
         figures,
-        class_="panel",
+        class_="panel empty",
         id="answer",
         aria_labelledby="answer-title",
     )
@@ -115,6 +116,7 @@ def _samples(info: Info) -> Html:
 def _key(info: Info) -> Html:
     if info["task"] == "numbers":
         parts = [("bar", "interval"), ("tick", "mean"), ("dot", "a draw of the network")]
+        parts.append(("range", "5 to 95 % of the draws"))
     else:
         parts = [("bar", "probability"), ("dot", "a draw of the network"), ("range", "5 to 95 %")]
         if info["calibration"] and info["calibration"]["conformal"]:

@@ -8,9 +8,8 @@ function drawUncertainty(answer) {
   document.querySelectorAll(".stack i").forEach((bar, at) => {
     bar.style.width = percent(Math.min(1, parts[at] / most));
   });
-  const unit = classes ? " nats" : "";
   $("is-total").textContent = classes
-    ? `${total.toFixed(3)} of at most ${most.toFixed(2)}${unit}`
+    ? `${total.toFixed(3)} nats (at most ${most.toFixed(2)})`
     : `${short(total)} (std ${short(first(answer.std))})`;
   const shown = classes ? (x) => x.toFixed(3) : short;
   $("is-aleatoric").textContent = shown(parts[0]);
@@ -28,14 +27,14 @@ function meaning(answer, share, epistemic) {
   if (answer.task === "classes" && share < 0.05) {
     return "Hardly any uncertainty: the draws agree, and on one class.";
   }
-  if (epistemic > 0.5) {
+  if (epistemic > 0.4) {
     return "Mostly epistemic: the draws disagree. This is unlike what the network has learnt, and more data of its kind would help.";
   }
-  if (epistemic > 0.2) {
+  if (epistemic > 0.1) {
     return "Of both kinds: the input is ambiguous (aleatoric), and the draws disagree on how (epistemic).";
   }
   return answer.task === "classes"
-    ? "Mostly aleatoric: the draws agree that more than one class fits. More data would not change that."
+    ? "Mostly aleatoric: the draws agree, by and large, that more than one class fits. More data would not change that."
     : "Mostly aleatoric: the draws agree, the rest is noise of the data.";
 }
 
@@ -79,7 +78,7 @@ function say(answer, milliseconds) {
   $("chart").setAttribute("aria-label", describe(answer));
   const samples = answer.samples === 1 ? "1 sample" : `${answer.samples} samples`;
   $("figures").textContent =
-    `${samples}, answered in ${answer.milliseconds.toFixed(1)} ms (${Math.round(milliseconds)} ms with the way).`;
+    `${samples}, answered in ${answer.milliseconds.toFixed(1)} ms (${Math.round(milliseconds)} ms round trip).`;
 }
 
 function describe(answer) {
