@@ -122,7 +122,7 @@ def test_a_wrong_method_is_405_and_says_which_is_right(client):
     reply = client.get("/predict")
     assert "POST" in refused(reply, 405)
     assert reply.headers["Allow"] == "POST"
-    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "QUERY"):
         reply = client.ask(b"x", "/info", method)
         assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD")
 

@@ -76,8 +76,11 @@ class Handler(BaseHTTPRequestHandler):
         self.server.handle_error(self.request, self.client_address)
         return Reply.refused(Refusal(500, "an error of the server", "a report of it, please"))
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815
-    do_OPTIONS = do_TRACE = do_CONNECT = _answer  # noqa: N815
+    def __getattr__(self, name: str) -> Any:
+        """`do_GET` and all others: whether a method is known, the path decides."""
+        if name.startswith("do_"):
+            return self._answer
+        raise AttributeError(name)
 
     def _reply(self) -> Reply:
         self._left = size = self._length()

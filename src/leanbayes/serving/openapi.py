@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from leanbayes.serving.limits import Limits
 from leanbayes.serving.served import Served
+from leanbayes.serving.uploads import FLOAT, WHOLE
 from leanbayes.version import __version__
 
 Schema = dict[str, Any]
@@ -90,12 +91,18 @@ def _body(served: Served) -> Schema:
 
 
 def _cell(column: Any) -> Schema:
-    return {"type": "string", "enum": list(column.categories)} if column.categories else NUMBER
+    return (
+        {"type": "string", "enum": list(column.categories)}
+        if column.categories
+        else {**NUMBER, "minimum": -FLOAT, "maximum": FLOAT}
+    )
 
 
 def _numbers(served: Served) -> list[Schema]:
     """Nested in the shape of the input, or flat."""
-    number: Schema = {"type": "integer"} if served.whole else NUMBER
+    most = WHOLE if served.whole else FLOAT
+    kind = "integer" if served.whole else "number"
+    number: Schema = {"type": kind, "minimum": -most, "maximum": most}
     nested = number
     for size in reversed(served.shape):
         nested = {"type": "array", "items": nested, "minItems": size, "maxItems": size}

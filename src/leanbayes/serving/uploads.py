@@ -30,6 +30,7 @@ KINDS: Final = ("PNG", "JPEG", "WEBP")
 KEYS: Final = ("image", "inputs", "columns")
 READERS: Final = 2  # at a time: each may hold the pixels of a large image, or many Python objects
 WHOLE: Final = 2**53
+FLOAT: Final = float(np.finfo(np.float32).max)
 
 _reading = threading.BoundedSemaphore(READERS)
 
@@ -192,11 +193,9 @@ def _checked(array: np.ndarray[Any, Any], served: Served) -> Tensor:
         if not np.array_equal(array, np.rint(array)) or np.abs(array).max(initial=0) > WHOLE:
             raise _no_fit("inputs that are not whole", served)
         return torch.from_numpy(array.astype(np.int64))
-    with np.errstate(over="ignore"):
-        values = array.astype(np.float32)
-    if not np.isfinite(values).all():
+    if not (np.abs(array.astype(np.float64)) <= FLOAT).all():
         raise _no_fit("numbers that are missing, infinite or beyond float32", served)
-    return torch.from_numpy(values)
+    return torch.from_numpy(array.astype(np.float32))
 
 
 def _no_fit(found: str, served: Served) -> Refusal:
