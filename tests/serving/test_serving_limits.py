@@ -216,7 +216,8 @@ def test_an_image_for_a_table_and_wrong_columns_are_refused(serving, made):
         ({"size": 1}, "differ in ['colour']"),
         ({"size": 1, "colour": "green"}, "one of blue, red"),
         ({"size": None, "colour": "red"}, "size is null"),
-        ({"size": "?", "colour": "red"}, "missing"),
+        ({"size": "?", "colour": "red"}, "a number"),
     ):
         assert words in refused(client.ask(json.dumps({"columns": cells})), 422)
-    assert client.ask('{"columns": {"size": "1.5", "colour": "red"}}').status == 200
+    assert client.ask('{"columns": {"size": 1.5, "colour": "red"}}').status == 200
+    assert "true or false" in refused(client.ask('{"inputs": [true, 0, 1]}'), 422)

@@ -159,6 +159,8 @@ def _from_numbers(values: Any, served: Served) -> Tensor:
         raise _no_fit(f"inputs with something that is no number ({array.dtype.name})", served)
     if array.shape != served.shape and array.shape != (served.inputs,):
         raise _no_fit(f"inputs of shape {'x'.join(map(str, array.shape)) or 'none'}", served)
+    if any(type(value) is bool for value in np.array(values, dtype=object).flat):
+        raise _no_fit("inputs with true or false among them", served)
     return _checked(array.reshape(served.shape), served)
 
 
@@ -178,12 +180,13 @@ def _from_columns(cells: Any, served: Served) -> Tensor:
 
 
 def _cell(column: Column, value: Any) -> str:
-    kinds = (str, int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        raise Refusal(422, f"{column.name} is {json.dumps(value)[:60]}", "a number or a text")
-    if column.categories and str(value) not in column.categories:
-        shown = ", ".join(column.categories[:20])
-        raise Refusal(422, f"{column.name} is {str(value)[:60]!r}", f"one of {shown}")
+    """As in a file: a category by its name, or a number."""
+    if column.categories:
+        good, wanted = value in column.categories, f"one of {', '.join(column.categories[:20])}"
+    else:
+        good, wanted = type(value) in (int, float), "a number"
+    if not good:
+        raise Refusal(422, f"{column.name} is {json.dumps(value)[:60]}", wanted)
     return str(value)
 
 
