@@ -109,7 +109,9 @@ def _samples(info: Info) -> Html:
     ends = {"min": 1, "max": known["most"], "value": known["default"]}
     slider = tag("input", type="range", id="samples", **ends)
     shown = tag("output", known["default"], id="samples-shown", for_="samples")
-    label = tag("label", tag("span", "Samples ", shown), slider, class_="slider")
+    # By name: an output takes the label of whatever it stands in.
+    words = tag("span", "Samples ", shown)
+    label = tag("label", words, slider, class_="slider", for_="samples")
     return tag("div", label, _button("again", "Other draws"), class_="row samples")
 
 
