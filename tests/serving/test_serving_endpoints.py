@@ -141,6 +141,15 @@ def test_a_calibrated_model_says_so_and_answers_as_it_was_calibrated(serving, ma
     assert found.get("/info").json["calibration"]["conformal"] == conformal
 
 
+def test_a_request_without_samples_gets_those_of_the_calibration(serving, made):
+    model = made.image_model(lb.Patching(where="norm+output", exact_output=True))
+    x, y = torch.rand(30, 1, 8, 8), torch.arange(30) % 3
+    lb.calibrate(model, (x, y), method="conformal", samples=6, seed=2**60 + 1)
+    answer = serving(made.images(model)).ask(made.png(made.pixels())).json
+    assert (answer["samples"], answer["seed"]) == (6, 2**60 + 1)
+    assert answer["calibration"]["guaranteed"]
+
+
 def test_an_interval_without_end_is_null(serving, made):
     served = made.table()
     with pytest.warns(UserWarning, match="cannot cover"):

@@ -75,6 +75,7 @@ class Served:
         known = self.model.calibration
         if known is None:
             return self.model.method.default_samples, 0
+        # Counted by head there, where every sample averages the copies of the output layer.
         return max(1, known.samples // heads_of(self.model)), known.seed
 
     def class_name(self, at: int) -> str:
@@ -88,7 +89,7 @@ class Served:
             return None
         conformal = known.conformal
         about = None if conformal is None else {"score": conformal.score, "alpha": conformal.alpha}
-        return {"temperature": known.temperature, "conformal": about, "samples": known.samples}
+        return {"temperature": known.temperature, "conformal": about, "samples": self.draws[0]}
 
     def info(self, kind: Kind, limits: Limits) -> dict[str, Any]:
         """What `GET /info` answers, for answers of a kind."""
