@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-# Without content.
-EMPTY = ("circle", "line", "path", "polyline", "rect", "meta", "polygon", "input", "link")
+EMPTY = ("circle", "line", "path", "polyline", "rect", "meta", "polygon")  # without content
 
 
 class Html(str):

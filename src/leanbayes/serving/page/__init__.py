@@ -39,7 +39,7 @@ def page(served: Served, info: Mapping[str, Any]) -> tuple[str, str]:
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", f"{served.name} - leanbayes"),
-        tag("link", rel="icon", href=ICON),
+        Html(f'<link rel="icon" href="{ICON}">'),
         tag("style", Html(style)),
     )
     body = tag("body", _top(served, info), _main(info), _end(info), _data(info), _run(script))
