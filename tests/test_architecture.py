@@ -68,8 +68,9 @@ RANKS = {
     "evaluation": 12,
     "reporting": 12,
     "": 13,  # the package's own __init__: public names
-    "cli": 14,
-    "__main__": 15,
+    "serving": 14,
+    "cli": 15,
+    "__main__": 16,
 }
 
 

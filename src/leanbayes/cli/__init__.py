@@ -25,6 +25,7 @@ from leanbayes.cli.methods import methods
 from leanbayes.cli.predict import predict
 from leanbayes.cli.recipes_command import recipes
 from leanbayes.cli.report_command import report
+from leanbayes.cli.serve import serve
 from leanbayes.cli.train import adapt, train
 from leanbayes.cli.trajectory import trajectory
 
@@ -39,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-COMMANDS = (demo, train, adapt, predict, evaluate, compare, experiment, report)
+COMMANDS = (demo, train, adapt, predict, evaluate, compare, experiment, report, serve)
 for command in (*COMMANDS, landscape, trajectory, info, methods, models, data, recipes):
     app.command()(command)
 app.command(context_settings=dict(LAUNCH))(launch)

@@ -83,10 +83,15 @@ def decode(path: str | Path, frame: Frame | None = None, channels: int = 3) -> T
     opened = optional("PIL.Image", "Pillow").open
     try:
         with opened(path) as image:
-            ready = _converted(image, _MODES[channels])
-            pixels: Array = np.array(ready if frame is None else frame.cut(ready), np.uint8)
+            return pixels_of(image, frame, channels)
     except Exception as error:  # what a damaged picture raises depends on its format
         raise DataError(f"{path} cannot be read as a picture: {error}") from error
+
+
+def pixels_of(image: Any, frame: Frame | None, channels: int) -> Tensor:
+    """An open Pillow image as uint8 [channels, H, W]; a damaged one raises whatever Pillow does."""
+    ready = _converted(image, _MODES[channels])
+    pixels: Array = np.array(ready if frame is None else frame.cut(ready), np.uint8)
     return torch.from_numpy(pixels).reshape(*pixels.shape[:2], channels).permute(2, 0, 1)
 
 
