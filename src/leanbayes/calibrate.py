@@ -14,6 +14,7 @@ from leanbayes.calibration import Calibration, Conformal, class_scores, fit_temp
 from leanbayes.calibration.conformal import Score, exact, lots
 from leanbayes.calibration.record import KINDS, Kind
 from leanbayes.calibration.temperature import safe_log, tiny
+from leanbayes.enumeration import heads_of
 from leanbayes.errors import ConfigError, DataError
 from leanbayes.likelihood import Likelihood
 from leanbayes.model import BayesianModel, unwrap
@@ -72,7 +73,8 @@ def calibrate(  # noqa: PLR0913
     key = int(torch.randint(2**62, ()).item()) if seed is None else seed
     options = {"samples": samples, "seed": key, "likelihood": likelihood}
     held = _predicted(model, validation, options)
-    result = Calibration(kind=_kind(held.found), samples=len(held.found.weights), seed=key)
+    draws = len(held.found.weights) // heads_of(inner)  # a sample counts once for all its heads
+    result = Calibration(kind=_kind(held.found), samples=draws, seed=key)
     if method == "temperature":
         result = replace(result, temperature=_temperature(held))
     else:

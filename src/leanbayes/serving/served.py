@@ -12,7 +12,6 @@ from torch import Tensor
 
 from leanbayes.data.decode import Frame
 from leanbayes.data.tables import Column
-from leanbayes.enumeration import heads_of
 from leanbayes.model import BayesianModel
 from leanbayes.predict import mixes_rows
 from leanbayes.serving.limits import Limits
@@ -75,8 +74,7 @@ class Served:
         known = self.model.calibration
         if known is None:
             return self.model.method.default_samples, 0
-        # Counted by head there, where every sample averages the copies of the output layer.
-        return max(1, known.samples // heads_of(self.model)), known.seed
+        return known.samples, known.seed
 
     def class_name(self, at: int) -> str:
         """Of a label; its number where it has none."""
