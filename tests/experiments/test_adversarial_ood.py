@@ -34,7 +34,7 @@ def rows(tmp_path_factory):
 
 def answer(probs, epistemic):
     """A prediction with these averages."""
-    probs, aleatoric = torch.tensor(probs).double(), None
+    probs = torch.tensor(probs).double()
     total = -torch.xlogy(probs, probs).sum(1)
     aleatoric = total - torch.tensor(epistemic).double()
     return Classification(None, torch.ones(1).double(), probs, aleatoric)
@@ -145,6 +145,20 @@ def test_a_row_is_the_same_whether_or_not_others_came_before_it():
     together["map"]()
     label = "mean_field_reg"
     assert dict(plan.parts())[label]() == together[label]()
+
+
+def test_the_stored_run_shows_what_the_regulariser_does():
+    """Both variationals, by mutual information; all runs stand on whole settings."""
+    stored = json.loads(STORED.read_text())
+    assert not stored["settings"]["smoke"]
+    assert not stored["settings"]["held_out"]
+    rows = {row["label"]: row for row in stored["rows"]}
+    assert list(rows) == list(METHODS)
+    for name in ("mean_field", "shared_ensemble"):
+        before, after = (rows[label]["ap_pgd_epistemic"] for label in (name, f"{name}_reg"))
+        assert min(after["by_seed"]) > 0.9
+        assert max(before["by_seed"]) < 0.75
+    assert rows["shared_ensemble"]["ap_pgd_epistemic"]["mean"] < 0.5
 
 
 def test_what_is_not_there_is_refused():

@@ -70,8 +70,8 @@ def _bars(axis: Any, rows: Rows) -> None:
     axis.invert_yaxis()
     axis.set_xlim(0, 1.05)
     axis.axvline(0.5, color="0.3", linewidth=1, linestyle=":")
-    axis.legend(fontsize=8, loc="lower right")
-    axis.set_title("average precision of foreign images by mutual information", fontsize=10)
+    axis.legend(fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.05))
+    axis.set_title("average precision by mutual information", fontsize=10)
 
 
 def _kind(row: dict[str, Any]) -> str:
