@@ -47,6 +47,8 @@ benchmark: $(READY)  ## cost of a step and of a prediction against the determini
 
 experiments: $(READY)  ## hours: the papers' experiments on the data under ROOT
 	$(BIN)/leanbayes experiment toy --out results/toy.json --picture results/toy.png
+	$(BIN)/leanbayes experiment adversarial-ood --out results/adversarial_ood.json \
+		--picture results/adversarial_ood.png
 	$(BIN)/leanbayes experiment uci --root $(ROOT)/uci --out results/uci.json
 	$(BIN)/leanbayes compare physionet2012 --root $(ROOT)/physionet2012 \
 		--config results/configs/physionet.toml --samples 25 --out results/physionet.json --methods \

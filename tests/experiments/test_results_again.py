@@ -71,6 +71,7 @@ MAKERS = {
     "mnist-rates": grey,
     "fashion-widths": grey,
     "verification": colours,
+    "adversarial-ood": lambda *_: {"keep": ""},
 }
 
 

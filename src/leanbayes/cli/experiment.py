@@ -21,7 +21,10 @@ if TYPE_CHECKING:  # it imports torch
 
 def experiment(  # noqa: PLR0913
     name: Annotated[
-        str, typer.Argument(help="toy, uci, mnist-rates, fashion-widths or verification.")
+        str,
+        typer.Argument(
+            help="toy, uci, mnist-rates, fashion-widths, verification or adversarial-ood."
+        ),
     ],
     root: Annotated[str | None, typer.Option(help="Where the files of the data lie.")] = None,
     change: Annotated[

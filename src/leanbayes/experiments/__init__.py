@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from leanbayes.experiments.adversarial_ood import AdversarialOOD
 from leanbayes.experiments.experiment import Experiment, Row
 from leanbayes.experiments.fashion_widths import FashionWidths
 from leanbayes.experiments.mnist_rates import MnistRates
@@ -13,6 +14,7 @@ from leanbayes.experiments.verification import OpenSet
 __all__ = [
     "EXPERIMENTS",
     "UCI",
+    "AdversarialOOD",
     "Experiment",
     "FashionWidths",
     "MnistRates",
@@ -22,5 +24,5 @@ __all__ = [
 ]
 
 EXPERIMENTS: Final[Mapping[str, type[Experiment]]] = {
-    cls.name: cls for cls in (Toy, UCI, MnistRates, FashionWidths, OpenSet)
+    cls.name: cls for cls in (Toy, UCI, MnistRates, FashionWidths, OpenSet, AdversarialOOD)
 }
