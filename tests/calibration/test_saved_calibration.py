@@ -120,5 +120,6 @@ def test_the_samples_kept_are_those_asked_for_where_each_averages_all_heads():
     net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 3))
     method = lb.Patching(where="norm+output", exact_output=True)
     model = lb.bayesianize(net, method, likelihood=lb.Categorical())
-    x, y = torch.randn(40, 4), torch.arange(40) % 3
-    assert lb.calibrate(model, (x, y), samples=6, seed=0).samples == 6
+    x = torch.randn(40, 4)
+    y = lb.predict(model, x, samples=6, seed=0).label
+    assert lb.calibrate(model, (x, y), method="conformal", samples=6, seed=0).samples == 6
