@@ -95,8 +95,8 @@ def test_the_results_of_this_project_make_a_page():
     first = demo["methods"][1]["nll"]
     assert f"{first['mean']:.4f} ± {first['standard_error']:.4f}" in text
     titles = re.findall(r"<h2>(.*?)</h2>", text)
-    assert titles == ["Summary", "Methods", "Quality against price", "Experiments", "Curves",
-                      "Settings", "Commands and versions"]  # fmt: skip
+    assert titles == ["Summary", "Methods", "Quality against price", "Pictures", "Experiments",
+                      "Curves", "Settings", "Commands and versions"]  # fmt: skip
     charts = [attrs for name, attrs in tags.seen if name == "svg" and attrs.get("role") == "img"]
     rows = json.loads((RESULTS / "toy.json").read_text())["rows"]
     assert len(charts) == 4 + 3 + len(rows)

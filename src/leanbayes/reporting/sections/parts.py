@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leanbayes.reporting.forms import SETTINGS, is_number
+from leanbayes.reporting.forms import SETTINGS
 from leanbayes.reporting.markup import joined, tag
+from leanbayes.reporting.reader import is_number
 from leanbayes.reporting.results import Result
 from leanbayes.reporting.sections.best import best
 from leanbayes.reporting.sections.section import Section
@@ -60,4 +61,4 @@ def _truth(value: object) -> Cell:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if is_number(value) else None  # type: ignore[arg-type]
+    return float(value) if is_number(value) else None
