@@ -72,7 +72,7 @@ class Chart:
         """Names of lines in rows, then the title, broken where it is long."""
         parts: list[Html] = []
         x, y = 12.0, self.height + 12.0
-        for look in [look for look in self.keys if look.on]:
+        for look in sorted((k for k in self.keys if k.on), key=lambda k: k.at):
             wide = 34 + LETTER * len(look.label[:60])
             if x > 12 and x + wide > self.width:
                 x, y = 12.0, y + LINE

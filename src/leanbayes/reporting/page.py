@@ -44,7 +44,7 @@ def page(title: str, sections: Sequence[Section], about: str) -> str:
 def _top(title: str, sections: Sequence[Section]) -> Html:
     links = [tag("li", tag("a", s.title, href=f"#{s.anchor}")) for s in sections]
     button = tag("button", "Light / dark", type="button", class_="theme", hidden=True)
-    top = tag("header", tag("h1", tag("bdi", title)), button)
+    top = tag("header", tag("h1", title), button)
     return joined([top, tag("nav", tag("ul", *links), aria_label="Sections")])
 
 

@@ -128,9 +128,10 @@ figcaption{{font-size:.88rem;font-weight:600;margin:0 0 .3rem;overflow-wrap:anyw
 .legend{{display:flex;flex-wrap:wrap;gap:.1rem .9rem;list-style:none;padding:0;font-size:.82rem;
 margin:.3rem 0}}
 .key{{width:24px;height:12px;margin-right:.35rem;vertical-align:middle;flex:none}}
-.chooser{{display:flex;flex-wrap:wrap;gap:.35rem;margin:.7rem 0;align-items:center}}
-.chip{{display:inline-flex;align-items:center;border:1px solid var(--rule);border-radius:1rem;
-padding:.08rem .6rem .08rem .5rem;font-size:.82rem;max-width:100%;cursor:pointer}}
+.chooser{{position:relative;display:flex;flex-wrap:wrap;
+gap:.35rem;margin:.7rem 0;align-items:center}}
+.chip{{position:relative;display:inline-flex;align-items:center;border:1px solid var(--rule);
+border-radius:1rem;padding:.08rem .6rem .08rem .5rem;font-size:.82rem;max-width:100%;cursor:pointer}}
 .chip bdi{{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}}
 .chip input{{position:absolute;opacity:0;width:1px;height:1px;pointer-events:none}}
 .chip:has(input:not(:checked)){{color:var(--soft);background:var(--shade)}}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from leanbayes.reporting.axes import Axis, drawable, marked
@@ -57,10 +59,14 @@ class Shades:
             return math.exp(math.log(self.low) * (1 - share) + math.log(self.high) * share)
         return self.low * (1 - share) + self.high * share
 
+    @cached_property
+    def bounds(self) -> list[float]:
+        """Heights between shades."""
+        return [self.level(at / SHADES) for at in range(1, SHADES)]
+
     def shade(self, height: float) -> int:
         """Of a height, from 0."""
-        bounds = [self.level(at / SHADES) for at in range(1, SHADES)]
-        return sum(height > bound for bound in bounds)
+        return bisect_left(self.bounds, height)
 
 
 def heat(labels: Labels, plane: Plane, places: Sequence[Place], unit: str) -> Chart | None:

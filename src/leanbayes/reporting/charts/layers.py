@@ -36,7 +36,7 @@ def layers(labels: Labels, found: Sequence[Layer], look: Look) -> Chart | None:
     left = min(150.0, 16 + LETTER * max(len(layer.name) for layer in found))
     shares = Axis(0, 1, left, left + SHARE)
     spread = [v for layer in found if layer.spread for v in layer.spread if drawable(v) and v > 0]
-    x = Axis.of(spread, left + SHARE + 22, WIDTH - 14, log=True)
+    x = Axis.of(spread, left + SHARE + 34, WIDTH - 14, log=True)
     rows = [_row(at, layer, row, (shares, x), len(found)) for at, layer in enumerate(found)]
     heads = [_head((shares.start + shares.end) / 2, "random")]
     if spread:

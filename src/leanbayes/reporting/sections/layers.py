@@ -62,6 +62,8 @@ def _layer(data: Mapping[str, Any]) -> Layer:
         f"{share:.1%} of {data.get('parameters', '?')} random",
         f"standard deviation {', '.join(f'{v:.3g}' for v in spread)}" if spread else "",
     ]
+    relative = data.get("relative")
+    words += [f"{relative:.3g} of the weights' size"] if is_number(relative) else []
     whole = (spread[0], spread[1], spread[2]) if len(spread) == 3 else None
     return Layer(str(data.get("name", "")), share, whole, ", ".join(filter(None, words)))
 
