@@ -131,7 +131,8 @@ margin:.3rem 0}}
 .chooser{{position:relative;display:flex;flex-wrap:wrap;
 gap:.35rem;margin:.7rem 0;align-items:center}}
 .chip{{position:relative;display:inline-flex;align-items:center;border:1px solid var(--rule);
-border-radius:1rem;padding:.08rem .6rem .08rem .5rem;font-size:.82rem;max-width:100%;cursor:pointer}}
+border-radius:1rem;padding:.08rem .6rem .08rem .5rem;font-size:.82rem;max-width:100%;
+cursor:pointer}}
 .chip bdi{{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}}
 .chip input{{position:absolute;opacity:0;width:1px;height:1px;pointer-events:none}}
 .chip:has(input:not(:checked)){{color:var(--soft);background:var(--shade)}}
