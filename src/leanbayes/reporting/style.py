@@ -140,7 +140,7 @@ cursor:pointer}}
 .chip:has(:focus-visible){{outline:3px solid var(--accent);outline-offset:2px}}
 .chooser button{{border-radius:1rem;padding:.08rem .7rem;font-size:.82rem}}
 .js .chart.off,.js .examples.off{{display:none}}
-.examples{{margin:1rem 0;break-inside:avoid}}
+.examples{{margin:.6rem 0;break-inside:avoid}}.examples summary{{font-weight:600}}
 .strip{{display:grid;grid-template-columns:repeat(auto-fill,minmax(5.4rem,1fr));gap:.6rem;
 list-style:none;padding:0;margin:.3rem 0 .8rem;max-width:60rem}}
 .strip img{{width:100%;image-rendering:pixelated;border-radius:.3rem;background:#fff;

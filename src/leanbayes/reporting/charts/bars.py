@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from leanbayes.reporting.axes import Axis, drawable
 from leanbayes.reporting.canvas import (
     BOTTOM,
-    LETTER,
     RIGHT,
     TOP,
     WIDTH,
@@ -20,7 +19,7 @@ from leanbayes.reporting.charts.words import Labels
 from leanbayes.reporting.markup import Html, joined, tag
 from leanbayes.reporting.words import figure
 
-ROW = 20.0  # height
+ROW, WIDE = 20.0, 8.6  # height of a row, width of a bold letter
 Value = tuple[str, float | None, float | None]
 
 
@@ -44,7 +43,7 @@ def bars(
     found = [(n, v, e) for n, v, e in values if v is not None and drawable(v)]
     if not found:
         return None
-    left = min(180.0, 20 + LETTER * max(len(name) for name, _, _ in found))
+    left = min(190.0, 22 + WIDE * max(len(name) for name, _, _ in found))
     height = TOP + ROW * len(found) + BOTTOM
     ends = [v + sign * (e or 0.0) for _, v, e in found for sign in (-1, 1)]
     x = Axis.of(ends, left, WIDTH - RIGHT, zero=zero)
@@ -61,7 +60,7 @@ def _row(
 ) -> Html:
     name, value, error = row
     middle, end = y.place(at + 0.5), x.place(value)
-    words = short(name, int((x.start - 12) / LETTER))
+    words = short(name, int((x.start - 14) / WIDE))
     parts = [tag("title", f"{name}: {figure(value, error)}")]
     bold = "end strong" if is_best else "end"
     parts.append(tag("text", words, x=spot(x.start - 8), y=spot(middle + 4), class_=bold))

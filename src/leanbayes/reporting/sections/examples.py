@@ -18,7 +18,7 @@ INTRO = (
     "each the answer, the truth where it is another, and the uncertainty in nats."
 )
 RANKS = {"certain": "Most certain", "uncertain": "Least certain"}
-MOST, SIZE = 8, 64.0
+MOST, SIZE, OPEN = 8, 64.0, 2  # images of a strip, their size, methods that are not folded
 # Pictures of other kinds may hold scripts or come from elsewhere.
 SAFE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]{1,400000}={0,2}")
 
@@ -34,7 +34,7 @@ def section(results: Sequence[Result]) -> Section | None:
         )
         if rows:
             choose = chooser(result, [row.label for row in rows])
-            strips = [_strips(row, known[row.label]) for row in rows]
+            strips = [_strips(row, known[row.label], at < OPEN) for at, row in enumerate(rows)]
             head = [tag("h3", result.title)] if several(results) else []
             parts += [*head, choose, *strips]
             charts += [_chart(result, row) for row in rows]
@@ -56,13 +56,13 @@ def _is_safe(example: Mapping[str, Any]) -> bool:
     return isinstance(image, str) and SAFE.fullmatch(image) is not None
 
 
-def _strips(row: Row, look: Look) -> Html:
-    parts = [tag("h4", tag("bdi", row.label))]
+def _strips(row: Row, look: Look, is_open: bool) -> Html:
+    parts = [tag("summary", tag("bdi", row.label))]
     for rank, examples in shown(row).items():
         items = (tag("li", _image(e), *_told(e)) for e in examples)
         parts += [tag("p", RANKS[rank], class_="soft"), tag("ul", *items, class_="strip")]
     off = "" if look.on else " off"
-    return tag("div", *parts, class_=f"examples{off}", data_m=look.key)
+    return tag("details", *parts, class_=f"examples{off}", data_m=look.key, open=is_open)
 
 
 def _image(example: Mapping[str, Any]) -> Html:

@@ -167,8 +167,8 @@ def _clear(result: Result, name: str) -> Finding | None:
         f"{better + worse} of {others}",
         words,
         f"in {title(name)}",
-        f"Of {others} methods {better} are clearly better than {base.label} in {title(name)} and "
-        f"{worse} clearly worse.",
+        f"{better or 'None'} of {others} methods {'is' if better == 1 else 'are'} clearly better "
+        f"than {base.label} in {title(name)}, {worse or 'none'} clearly worse.",
     )
 
 

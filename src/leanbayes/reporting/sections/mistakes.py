@@ -14,9 +14,10 @@ INTRO = (
     "scale. A model to rely on is sure where it is right and unsure where it is wrong, also on "
     "corrupted data."
 )
+UNIT = "total uncertainty, nats"
 FIGURES = {
-    "total_right": "Uncertainty of right predictions, nats",
-    "total_wrong": "Uncertainty of wrong predictions, nats",
+    "total_right": "Uncertainty of right predictions",
+    "total_wrong": "Uncertainty of wrong predictions",
 }
 
 
@@ -27,7 +28,7 @@ def section(results: Sequence[Result]) -> Section | None:
 
 def _block(result: Result) -> Block | None:
     ends = _ends(result)
-    charts = drawn([chart(result, name, words, ends) for name, words in FIGURES.items()])
+    charts = drawn([chart(result, name, words, ends, UNIT) for name, words in FIGURES.items()])
     labels = [row.label for row in evaluated(result)]
     return Block(charts, "charts", labels) if charts else None
 

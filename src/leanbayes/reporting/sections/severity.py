@@ -34,7 +34,11 @@ def _block(result: Result) -> Block | None:
 
 
 def chart(
-    result: Result, name: str, words: str, ends: tuple[float, float] | None = None
+    result: Result,
+    name: str,
+    words: str,
+    ends: tuple[float, float] | None = None,
+    unit: str = "",
 ) -> Chart | None:
     """One figure of all methods."""
     known = looks(result)
@@ -44,7 +48,7 @@ def chart(
         f"{result.name} severity {name}",
         f"{words} against severity of corruption, {result.title}",
         "severity",
-        words,
+        unit or words,
         capital(words),
     )
     return lines(labels, found, Drawn(bars=True, dots=True, ends=ends)) if found else None
