@@ -137,7 +137,7 @@ def test_the_table_of_corruptions_has_each_error_and_the_mean_corruption_error(c
 
 def test_shifts_and_the_two_parts_are_the_files(compared, sections):
     values = [over_seeds(compared, "map", f"noise/{at}", "nll") for at in made_results.LEVELS]
-    about = chart(sections["Other shifts"], "NLL against level of mix noise").description
+    about = chart(sections["Other shifts"], "NLL against level of mixed-in noise").description
     assert f"map: from {values[0]:.4g} at 0 to {values[-1]:.4g} at 1" in about
     found = sections["Two kinds of uncertainty"].charts
     assert [c.title.split(" of ")[1].split(",")[0] for c in found[:2]] == ["map", "ensemble"]

@@ -68,16 +68,26 @@ def _compare(data: Mapping[str, Any], read: Reader) -> Result:
 def _compared(row: Mapping[str, Any], read: Reader, place: str, parts: Any) -> Row:
     runs = read.rows(row.get("runs") or [], f"{place}.runs")
     found = [run["evaluation"] for run in runs if "evaluation" in run]
+    tested = row.get("significance")
+    last = str(parts[-1]) if isinstance(parts, list) and len(parts) > 1 else ""
+    if last and isinstance(tested, Mapping):
+        tested = tested.get(last)
+    figures = _of_parts(row.get("figures", {}), parts, read, f"{place}.figures")
     return Row(
         label=read.word(row.get("method"), f"{place}.method"),
-        figures=_of_parts(row.get("figures", {}), parts, read, f"{place}.figures"),
+        figures=_renamed(figures) if found else figures,
         prices=read.prices(row),
         failed=str(row.get("failed") or ""),
         data=row,
         evaluations=_evaluations(found, read, f"{place}.runs.evaluation"),
         layers=_layers(row, read, place),
-        against=against(row),
+        against=against({"significance": tested}),
     )
+
+
+def _renamed(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """A suite's mean corruption error, which elsewhere has the name of a calibration error."""
+    return {("mean_corruption_error" if k == "mce" else k): v for k, v in figures.items()}
 
 
 def _of_parts(table: Any, parts: Any, read: Reader, place: str) -> dict[str, Figure]:
@@ -130,7 +140,7 @@ def _suite(data: Mapping[str, Any], read: Reader) -> Result:
     label = read.word(data.get("method"), "method")
     row = Row(
         label=label,
-        figures={name: Figure(value) for name, value in found.summary.items()},
+        figures={name: Figure(value) for name, value in _renamed(found.summary).items()},
         prices=read.prices({**data, **_price(found)}),
         data=data,
         evaluations=(found,),

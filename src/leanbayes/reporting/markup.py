@@ -8,7 +8,10 @@ from html import escape
 from typing import Any
 
 # Elements without content.
-EMPTY = ("br", "circle", "image", "img", "input", "line", "meta", "path", "rect")
+EMPTY = (
+    *("br", "circle", "image", "img", "input", "line", "link"),
+    *("meta", "path", "polygon", "polyline", "rect"),
+)
 
 
 class Html(str):

@@ -37,7 +37,7 @@ def page(title: str, sections: Sequence[Section], about: str) -> str:
         tag("title", title),
         tag("style", Html(STYLE)),
     )
-    body = tag("body", _top(title, sections), _main(sections), _end(about))
+    body = tag("body", _top(title, sections), _main(sections), _end(about), class_="report")
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 

@@ -11,8 +11,8 @@ from leanbayes.reporting.results import Figure
 
 PRICES = (
     *("parameters", "parameters_added", "samples", "step_ratio", "training_ratio"),
-    *("predict_ratio", "predict_ratio_sample", "peak_memory_ratio", "flops_step"),
-    *("flops_predict", "training_seconds", "seconds"),
+    *("predict_ratio", "predict_ratio_sample", "flops_step_ratio", "flops_predict_ratio"),
+    *("activation_ratio", "peak_memory_ratio", "training_seconds", "seconds"),
 )
 
 

@@ -33,7 +33,8 @@ _MARKS = (
     f".plot{{font-family:{FONT};font-size:12px}}.ground{{fill:var(--paper)}}"
     ".plot text{fill:var(--ink)}.plot .end{text-anchor:end}"
     ".plot .middle,.plot .caption{text-anchor:middle}.plot .label{fill:var(--soft)}"
-    ".plot .small{font-size:10.5px}.plot .strong{font-weight:600}"
+    ".plot .small{font-size:10.5px}.plot .strong{font-weight:600;paint-order:stroke;"
+    "stroke:var(--paper);stroke-width:3;stroke-linejoin:round}"
     ".grid{stroke:var(--rule);stroke-width:1}.axis{stroke:var(--faint);stroke-width:1}"
     ".diagonal{stroke:var(--soft);stroke-width:1.2;stroke-dasharray:4 3}"
     ".line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round;"
@@ -76,15 +77,15 @@ h4{{font-size:.95rem;margin:1.2rem 0 .2rem;font-weight:600}}
 p{{margin:.4rem 0;max-width:46rem}}
 header{{display:flex;flex-wrap:wrap;gap:.5rem 1rem;align-items:center;
 justify-content:space-between;padding-bottom:1rem;grid-column:1/-1}}
-section{{padding:1.6rem 0 1.2rem;border-top:1px solid var(--rule)}}
-section:first-child{{border-top:0;padding-top:.4rem}}
+.report section{{padding:1.6rem 0 1.2rem;border-top:1px solid var(--rule)}}
+.report section:first-child{{border-top:0;padding-top:.4rem}}
 nav{{position:sticky;top:0;z-index:2;background:var(--paper);border-bottom:1px solid var(--rule)}}
 nav ul{{display:flex;gap:.1rem 1.1rem;list-style:none;padding:.55rem 0;margin:0;overflow-x:auto;
 white-space:nowrap;scrollbar-width:thin}}
 nav a{{color:var(--soft);text-decoration:none;font-size:.88rem}}
 nav a:hover,nav a.here{{color:var(--ink)}}nav a.here{{font-weight:600}}
 main{{min-width:0}}
-@media(min-width:70rem){{body{{display:grid;grid-template-columns:12.5rem minmax(0,1fr);
+@media(min-width:70rem){{.report{{display:grid;grid-template-columns:12.5rem minmax(0,1fr);
 gap:0 2.5rem}}nav{{align-self:start;border:0;max-height:100vh;overflow-y:auto;padding-top:.4rem}}
 nav ul{{flex-direction:column;white-space:normal}}html{{scroll-padding-top:.5rem}}
 footer{{grid-column:2}}}}
@@ -115,7 +116,7 @@ thead th{{background:var(--shade);border-bottom:1px solid var(--rule)}}
 thead button{{border:0;background:none;padding:0;font-weight:600;text-align:inherit}}
 th[aria-sort=ascending] button::after{{content:" ▲"}}
 th[aria-sort=descending] button::after{{content:" ▼"}}
-.mark{{font-size:.72rem;padding-left:.25rem}}
+td .mark{{font-size:.72rem;padding-left:.25rem}}
 .tools{{display:flex;gap:.5rem;margin:.5rem 0 1rem}}
 .table textarea{{width:100%;height:8rem}}
 .charts,.panels,.pair{{display:grid;gap:1.4rem 1.6rem;margin:.9rem 0;
@@ -163,7 +164,7 @@ th,td{{padding:.32rem .5rem}}th[scope=row]{{max-width:8.5rem}}.charts{{grid-temp
 .card{{padding:.7rem .8rem}}.card .who{{font-size:1.05rem}}}}
 @media print{{:root,:root[data-theme=dark],:root:not([data-theme=light]){{
 color-scheme:light;{_colours(LIGHT)}}}
-body{{display:block;max-width:none;font-size:10pt;padding:0}}
+body.report{{display:block;max-width:none;font-size:10pt;padding:0}}
 button,.tools,nav,.chip:has(input:not(:checked)){{display:none}}
 .scroll{{overflow:visible;border:0}}table{{font-size:7pt}}th,td{{padding:1pt 3pt}}
 thead button{{display:inline}}pre{{max-height:none}}

@@ -10,7 +10,8 @@ DIRECTIONS: Mapping[str, int] = {
     **dict.fromkeys(("accuracy", "lpd", "auc_pr", "mean_iou", "verification", "auroc"), 1),
     **dict.fromkeys(("auroc_*", "ood_auroc_*", "error_auroc", "iou_*", "ap_*", "accuracy_*"), 1),
     **dict.fromkeys(("nll", "ece", "mce", "brier", "rmse", "test_error", "fpr95", "aurc"), -1),
-    **dict.fromkeys(("crps", "adaptive_ece", "classwise_ece", "fpr95_*", "rmce"), -1),
+    **dict.fromkeys(("crps", "adaptive_ece", "classwise_ece", "fpr95_*", "rmce", "ce_*"), -1),
+    **dict.fromkeys(("mean_corruption_error", "relative_mce"), -1),
 }
 TITLES: Mapping[str, str] = {
     "accuracy": "accuracy",
@@ -39,15 +40,17 @@ TITLES: Mapping[str, str] = {
     "training_ratio": "price of all training",
     "predict_ratio": "price of a prediction",
     "predict_ratio_sample": "price of a draw",
+    "flops_step_ratio": "FLOPs of a training step",
+    "flops_predict_ratio": "FLOPs of a prediction",
+    "activation_ratio": "activations kept",
     "peak_memory_ratio": "peak memory",
-    "flops_step": "FLOPs of a training step",
-    "flops_predict": "FLOPs of a prediction",
+    "mean_corruption_error": "mean corruption error",
     "seconds": "seconds",
     "training_seconds": "seconds of training",
 }
 TIMES = (
     *("step_ratio", "training_ratio", "predict_ratio", "predict_ratio_sample"),
-    "peak_memory_ratio",
+    *("flops_step_ratio", "flops_predict_ratio", "activation_ratio", "peak_memory_ratio"),
 )
 SCORES = {"auroc": "AUROC", "ap": "AP", "fpr95": "FPR95"}
 

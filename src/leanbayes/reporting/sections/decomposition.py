@@ -13,7 +13,7 @@ from leanbayes.reporting.looks import baseline, plain
 from leanbayes.reporting.results import Result, Row
 from leanbayes.reporting.sections.section import Block, Section, blocks, evaluated
 from leanbayes.reporting.sections.severity import values
-from leanbayes.reporting.sections.shifts import along, names
+from leanbayes.reporting.sections.shifts import CALLED, along, names
 
 INTRO = (
     "Total uncertainty is the sum of two parts: aleatoric, which lies in the data, and epistemic, "
@@ -47,7 +47,7 @@ def _found(rows: Sequence[Row]) -> tuple[str, dict[str, Parts]]:
     shift = next((name for name in NOISE if name in shifts), shifts[0] if shifts else "")
     if shift:
         found = {row.label: _along(row, shift) for row in rows}
-        words = f"level of {shift.replace('_', ' ')}"
+        words = f"level of {CALLED.get(shift, shift.replace('_', ' '))}"
     else:
         found = {row.label: _severity(row) for row in rows}
         words = "severity of corruption"

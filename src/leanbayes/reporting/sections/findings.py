@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from leanbayes.reporting.evaluation import mean
 from leanbayes.reporting.looks import LEADING, baseline
-from leanbayes.reporting.results import Result, Row
+from leanbayes.reporting.results import Figure, Result, Row
 from leanbayes.reporting.sections.best import best, mean_of
 from leanbayes.reporting.words import TIMES, figure, number, title
 
@@ -14,6 +15,8 @@ PRICES = (
     *("training_ratio", "step_ratio", "training_seconds", "predict_ratio", "parameters_added"),
     "seconds",
 )
+
+CHANCE = 0.55  # an AUROC below it
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def _detector(result: Result, data: str, names: Sequence[str]) -> Finding | None
     known = [(value, row, name) for value, row, name in scored if value is not None]
     if len(known) < 2:
         return None
-    _, row, name = max(known, key=lambda each: each[0])
+    value, row, name = max(known, key=lambda each: each[0])
     part = "epistemic" if "epistemic" in name else "total"
     much = f"AUROC {figure(row.figures[name].mean, row.figures[name].error)}"
     base = baseline(result)
@@ -138,12 +141,14 @@ def _detector(result: Result, data: str, names: Sequence[str]) -> Finding | None
         row.label,
         much,
         f"by {part} uncertainty{'; ' + than if than else ''}",
-        f"{row.label} tells {data} from the test data best, by {part} uncertainty: {much}{more}.",
+        f"{row.label} tells {data} from the test data best, by {part} uncertainty: {much}{more}"
+        f"{', hardly better than chance' if value < CHANCE else ''}.",
     )
 
 
 def _robust(result: Result) -> Finding | None:
     names = ("corrupted_nll", "corrupted_accuracy", "corrupted_rmse")
+    result = _with_summaries(result, names)
     name = next((name for name in names if name in result.figure_names), None)
     found = _best(result, name) if name is not None else None
     if found is None or name is None:
@@ -153,11 +158,23 @@ def _robust(result: Result) -> Finding | None:
     return Finding("Most robust", found.who, f"{words} {found.much}", found.than, sentence)
 
 
+def _with_summaries(result: Result, names: Sequence[str]) -> Result:
+    """Rows with figures of their evaluations, where the file does not have them beside others."""
+    rows = []
+    for row in result.rows:
+        means = {n: mean(e.summary.get(n) for e in row.evaluations) for n in names}
+        found = {n: Figure(v) for n, v in means.items() if v is not None}
+        rows.append(replace(row, figures={**found, **row.figures}))
+    return replace(result, rows=tuple(rows))
+
+
 def _clear(result: Result, name: str) -> Finding | None:
     """How many methods differ from the baseline by more than chance."""
     base = baseline(result)
     told = [row.against[name].better for row in result.rows if name in row.against]
-    if base is None or base.label == "" or len(told) < 2:
+    errors = [row.figures[name].error for row in result.rows if name in row.figures]
+    unknown = all(each is None for each in (*told, *errors))  # one seed says nothing
+    if base is None or len(told) < 2 or unknown:
         return None
     better, worse = told.count(True), told.count(False)
     others = len([row for row in result.rows if row is not base and not row.failed])

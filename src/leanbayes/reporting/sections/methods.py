@@ -21,6 +21,12 @@ READING = (
 )
 MARKS = " ▲ ▼: clearly better or worse than {base}, {rule}."
 CHARTS = 4
+MAIN = (
+    *("accuracy", "nll", "ece", "brier", "rmse", "lpd", "crps", "mean_iou", "auc_pr"),
+    *("error_auroc", "corrupted_accuracy", "corrupted_nll", "corrupted_ece"),
+    "mean_corruption_error",
+)
+STEMS = ("auroc_", "ood_auroc_")
 FIGURES, ALL = 14, 300  # columns of the first table, and of the folded one
 
 
@@ -44,7 +50,16 @@ def _head(result: Result, results: Sequence[Result]) -> Html:
 
 def table(result: Result, first: str = "method") -> Table:
     """The first figures and all prices of all rows."""
-    return _table(result, result.figure_names[:FIGURES], result.price_names, first)
+    return _table(result, ordered(result)[:FIGURES], result.price_names, first)
+
+
+def ordered(result: Result) -> list[str]:
+    """Names of figures; where they are many, those that papers tell come first."""
+    names = result.figure_names
+    if len(names) <= FIGURES:
+        return names
+    first = [name for name in names if name in MAIN or name.startswith(STEMS)]
+    return [*first, *(name for name in names if name not in first)]
 
 
 def _table(
@@ -82,7 +97,7 @@ def _reading(result: Result) -> Html:
 
 def _rest(result: Result) -> Html:
     """Figures that the first table has no room for."""
-    names = result.figure_names[FIGURES:]
+    names = ordered(result)[FIGURES:]
     if not names:
         return NOTHING
     cut = f", the first {ALL} of them" if len(names) > ALL else ""

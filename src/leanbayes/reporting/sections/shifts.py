@@ -16,6 +16,7 @@ from leanbayes.reporting.words import capital, title
 INTRO = "Figures against how far the test data are shifted; level 0 is the clean test part."
 FIGURES = ("accuracy", "nll", "ece", "total", "rmse", "mean_iou")
 MOST = 4  # charts a shift
+CALLED = {"rotate": "rotation", "mix_noise": "mixed-in noise"}
 WORDS = {"total": "total uncertainty, nats"}
 
 
@@ -61,7 +62,7 @@ def _chart(result: Result, rows: Sequence[Row], shift: str, name: str) -> Chart 
     known = looks(result)
     series = [_series(row, known[row.label], along(row, shift, name)) for row in rows]
     found = [one for one in series if len(one.x) > 1]
-    words, called = WORDS.get(name, title(name)), shift.replace("_", " ")
+    words, called = WORDS.get(name, title(name)), CALLED.get(shift, shift.replace("_", " "))
     labels = Labels(
         f"{result.name} {shift} {name}",
         f"{words} against level of {called}, {result.title}",
