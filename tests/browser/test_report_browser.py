@@ -108,13 +108,14 @@ def test_copy_buttons_copy_csv_and_latex(opened, address, files):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     buttons = page.locator("button.copy")
     buttons.nth(0).click()
-    page.wait_for_function("document.querySelector('button.copy').textContent === 'Copied'")
+    page.locator("button.copy", has_text="Copied").wait_for()
     rows = list(csv.reader(io.StringIO(page.evaluate("navigator.clipboard.readText()"))))
     assert [row[0] for row in rows[1:]] == list(LABELS)
     accuracy = files[0]["methods"][1]["accuracy"]["mean"]
     assert float(rows[2][1]) == accuracy
+    page.locator("button.copy", has_text="Copied").wait_for(state="detached")
     buttons.nth(1).click()
-    page.wait_for_function("document.querySelectorAll('button.copy')[1].textContent === 'Copied'")
+    page.locator("button.copy", has_text="Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()").startswith(r"\begin{tabular}{l")
     assert watch.said == []
 
@@ -187,5 +188,5 @@ def test_links_of_the_head_lead_to_sections(opened, address):
     for link in page.locator("nav a").all():
         assert page.locator(link.get_attribute("href")).count() == 1
     page.locator("nav a", has_text="Loss landscape").click()
-    page.wait_for_function("document.querySelector('nav a.here') !== null")
+    page.locator("nav a.here").first.wait_for()
     assert page.locator("#loss-landscape").is_visible()

@@ -113,7 +113,8 @@ th[scope=row],th:first-child,td.text{{text-align:left}}
 th[scope=row]{{position:sticky;left:0;background:var(--paper);font-weight:550;max-width:16rem;
 overflow:hidden;text-overflow:ellipsis}}
 thead th{{background:var(--shade);border-bottom:1px solid var(--rule)}}
-thead button{{border:0;background:none;padding:0;font-weight:600;text-align:inherit}}
+thead button{{border:0;background:none;padding:0;font-size:inherit;font-weight:600;
+text-align:inherit}}
 th[aria-sort=ascending] button::after{{content:" ▲"}}
 th[aria-sort=descending] button::after{{content:" ▼"}}
 td .mark{{font-size:.72rem;padding-left:.25rem}}
@@ -166,8 +167,9 @@ th,td{{padding:.32rem .5rem}}th[scope=row]{{max-width:8.5rem}}.charts{{grid-temp
 color-scheme:light;{_colours(LIGHT)}}}
 body.report{{display:block;max-width:none;font-size:10pt;padding:0}}
 button,.tools,nav,.chip:has(input:not(:checked)){{display:none}}
-.scroll{{overflow:visible;border:0}}table{{font-size:7pt}}th,td{{padding:1pt 3pt}}
-thead button{{display:inline}}pre{{max-height:none}}
+.scroll{{overflow:visible;border:0}}table{{font-size:6.5pt;min-width:0}}
+th,td{{padding:1pt 2pt}}thead button{{display:inline}}thead th{{white-space:normal}}
+td .mark{{font-size:5pt}}pre{{max-height:none}}
 section{{break-inside:auto}}h2,h3{{break-after:avoid}}
 .charts{{grid-template-columns:1fr 1fr}}.panels{{grid-template-columns:repeat(4,1fr)}}}}
 """

@@ -16,6 +16,8 @@ PRICES = (
     "seconds",
 )
 
+LITTLE = " for little"
+CHEAP = 1.5  # times the baseline's price
 CHANCE = 0.55  # an AUROC below it
 
 
@@ -36,13 +38,15 @@ def findings(result: Result) -> list[Finding]:
         return []
     lead = next((name for name in LEADING if name in result.figure_names), None)
     made = [
-        *((_best(result, lead), _cheapest(result, lead)) if lead else ()),
+        *((_best(result, lead), _cheapest(result, lead), _bargain(result, lead)) if lead else ()),
         *(_best(result, name) for name in ("ece",) if name != lead),
         *_detectors(result),
         _robust(result),
         _clear(result, lead) if lead else None,
     ]
-    return [found for found in made if found is not None]
+    found = [each for each in made if each is not None]
+    cheapest = {each.who for each in found if each.what.startswith("Cheapest")}
+    return [each for each in found if not (each.what.endswith(LITTLE) and each.who in cheapest)]
 
 
 def _best(result: Result, name: str) -> Finding | None:
@@ -83,12 +87,33 @@ def _cheapest(result: Result, name: str) -> Finding | None:
     row = min(near, key=lambda row: row.prices[price])
     much = _price(result, row.prices[price], price)
     than = f"{title(name)} {figure(row.figures[name].mean, row.figures[name].error)}"
+    sentence = (
+        f"Nothing cheaper is within one standard error of that; the price is {much}."
+        if row in top
+        else f"{row.label} is the cheapest within one standard error of that: {much}."
+    )
+    return Finding("Cheapest within 1 standard error", row.label, much, than, sentence)
+
+
+def _bargain(result: Result, name: str) -> Finding | None:
+    """The best among the cheap, where the best of all is not."""
+    base, top = baseline(result), best(result.rows, name)
+    price = next((p for p in PRICES if p in TIMES and len(_priced(result, p)) > 2), None)
+    if price is None or base is None or not top or top[0].prices.get(price, 0.0) <= CHEAP:
+        return None
+    cheap = [row for row in _priced(result, price) if row.prices[price] <= CHEAP]
+    found = best(cheap, name)
+    if not found or found[0] is base:
+        return None
+    row = found[0]
+    shown, cost = figure(row.figures[name].mean, row.figures[name].error), row.prices[price]
+    much = _price(result, cost, price)
     return Finding(
-        "Cheapest within 1 standard error",
+        f"Best {title(name)}{LITTLE}",
         row.label,
+        shown,
         much,
-        than,
-        f"{row.label} is the cheapest within one standard error of the best {title(name)}: {much}.",
+        f"Below {CHEAP:g} times the price of {base.label}, {row.label} is best: {shown} at {much}.",
     )
 
 

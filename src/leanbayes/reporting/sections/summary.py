@@ -8,6 +8,7 @@ from leanbayes.reporting.markup import NOTHING, Html, joined, tag
 from leanbayes.reporting.results import Result
 from leanbayes.reporting.sections.best import best
 from leanbayes.reporting.sections.findings import Finding, findings
+from leanbayes.reporting.sections.parts import one_table
 from leanbayes.reporting.sections.section import ALONE, Section
 from leanbayes.reporting.words import direction, figure, title
 
@@ -32,7 +33,7 @@ def _block(result: Result) -> Html:
     head = tag("h3", result.title)
     about = tag("p", f"{result.name}: {facts}.", class_="soft")
     found = findings(result) if result.kind != "experiment" else []
-    told = _told(found) if found else _best(result)
+    told = _told(found) if found else _best(result) if one_table(result) else NOTHING
     return joined([head, about, *failed, told])
 
 
