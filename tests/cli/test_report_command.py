@@ -36,16 +36,18 @@ def test_the_example_of_the_help_writes_a_page(leanbayes, tmp_path, monkeypatch)
 
 
 def test_every_chart_becomes_a_file_of_both_kinds(leanbayes, tmp_path):
-    data = made_files.compared(("map", "ensemble"), seeds=(0,), kinds=("fog",), examples=False)
-    (tmp_path / "one.json").write_text(json.dumps(data))
-    words = [tmp_path / "one.json", tmp_path / "one.json"]
+    files = [made_files.landscape(), made_files.landscape(), made_files.regressed()]
+    words = [tmp_path / name / "one.json" for name in ("a", "b", "c")]
+    for path, data in zip(words, files, strict=True):
+        path.parent.mkdir()
+        path.write_text(json.dumps(data))
     place = ["-o", tmp_path / "new" / "r.html", "--figures", tmp_path / "charts"]
     result = leanbayes("report", *words, *place, "--title", "A & B")
     assert result.code == 0, result.err
     vectors = sorted((tmp_path / "charts").glob("*.svg"))
     assert f"and {len(vectors)} charts" in result.out
     assert "SVG and PNG" in result.out
-    assert (tmp_path / "charts" / "one-json-nll-2.svg").exists()  # the same file twice
+    assert (tmp_path / "charts" / "one-json-loss-2.svg").exists()  # the same name twice
     for file in vectors:
         text = file.read_text()
         size = ET.fromstring(text).get("viewBox").split()[2:]
