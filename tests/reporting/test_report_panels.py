@@ -122,7 +122,8 @@ def test_shades_are_even_in_height_or_in_factor():
     wide = Shades.of([1.0, 10.0**12])
     assert wide.log
     assert [wide.shade(v) for v in (1.0, 50.0, 1e12)] == [0, 1, 11]
-    assert Shades.of([2.0, 2.0]).shade(2.0) == 0
+    flat = Shades.of([2.0, 2.0])
+    assert (flat.low, flat.high) == (1.0, 3.0)
 
 
 def test_layers_have_bars_as_long_as_their_share_and_ranges_on_a_log_scale():

@@ -227,6 +227,12 @@ def test_a_landscape_a_trajectory_and_coverage_have_sections(tmp_path):
     assert "mean_field: from 0.097 at 0.1" in about
 
 
+def test_a_landscape_alone_has_no_empty_sections(tmp_path):
+    assert list(made(tmp_path, made_files.landscape())) == [
+        *("Loss landscape", "Commands and versions"),
+    ]
+
+
 def test_evaluations_of_one_suite_are_methods_of_one_comparison(tmp_path):
     files = [made_results.evaluated(label, kinds=()) for label in ("map", "mean_field", "map")]
     found = made(tmp_path, *files)

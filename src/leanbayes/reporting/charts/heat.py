@@ -12,6 +12,7 @@ from itertools import pairwise
 from leanbayes.reporting.axes import Axis, drawable, marked
 from leanbayes.reporting.canvas import Chart, frame, short, spot
 from leanbayes.reporting.charts.contours import contour
+from leanbayes.reporting.charts.scatter import Box, touch
 from leanbayes.reporting.charts.words import Labels
 from leanbayes.reporting.markup import Html, joined, tag
 
@@ -20,6 +21,8 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 84, 14, 48
 SHADES = 12  # h0 to h11 of the style
 WIDE = 20.0  # from the smallest height to the largest: beyond, the scale is logarithmic
 
+MARKED = (0.0, 0.25, 0.5, 0.75, 1.0)  # shares of the scale with a number
+BOLD = 8.4  # width of a bold letter
 FINE = 120  # cells of a side, about
 
 Place = tuple[str, float, float]
@@ -51,7 +54,10 @@ class Shades:
     def of(heights: Sequence[float]) -> Shades:
         """Equal steps, or equal factors where heights differ much."""
         low, high = min(heights), max(heights)
-        return Shades(low, high if high > low else low + 1.0, low > 0 and high / low > WIDE)
+        if not high > low:  # flat: one shade in the middle of what is around it
+            room = abs(low) / 2 or 0.5
+            return Shades(low - room, low + room, log=False)
+        return Shades(low, high, low > 0 and high / low > WIDE)
 
     def level(self, share: float) -> float:
         """The height at a share of the scale."""
@@ -81,12 +87,13 @@ def heat(labels: Labels, plane: Plane, places: Sequence[Place], unit: str) -> Ch
             frame(x, y, labels.x, labels.y),
             *_cells(plane, shades, x, y),
             *_contours(plane, shades, x, y),
-            *(_place(place, x, y) for place in places),
+            *_places(places, x, y),
             _scale(shades, unit),
         ]
     )
-    told = "; ".join(f"{name} at {a:.3g}, {b:.3g}" for name, a, b in places)
-    about = f"{unit} from {shades.low:.4g} to {max(plane.heights):.4g} in the plane. {told}"
+    named = "; ".join(f"{name} at {a:.3g}, {b:.3g}" for name, a, b in places)
+    ends = f"{min(plane.heights):.4g} to {max(plane.heights):.4g}"
+    about = f"{unit} from {ends} in the plane. {named}"
     return Chart(labels.name, labels.title, about, inside, WIDTH, HEIGHT, caption=labels.caption)
 
 
@@ -167,14 +174,41 @@ def _contours(plane: Plane, shades: Shades, x: Axis, y: Axis) -> list[Html]:
     return found
 
 
-def _place(place: Place, x: Axis, y: Axis) -> Html:
-    name, a, b = place
-    across, up = x.place(a), y.place(b)
-    dot = tag("circle", cx=spot(across), cy=spot(up), r=5, class_="pin")
-    right = across + 9 * len(name) + 9 < x.end
-    words = {"x": spot(across + (9 if right else -9)), "y": spot(up + 4)}
-    side = "pinned" if right else "pinned end"
-    return tag("g", tag("title", name), dot, tag("text", short(name, 24), **words, class_=side))
+def _places(places: Sequence[Place], x: Axis, y: Axis) -> list[Html]:
+    """A dot each; a name where it hides no other dot or name."""
+    spots = [(x.place(a), y.place(b)) for _, a, b in places]
+    taken: list[Box] = [(a - 5, b - 5, a + 5, b + 5) for a, b in spots]
+    return [
+        _place(name, spot_, x.end, taken) for (name, _, _), spot_ in zip(places, spots, strict=True)
+    ]
+
+
+def _place(name: str, at: tuple[float, float], end: float, taken: list[Box]) -> Html:
+    across, up = at
+    parts = [tag("title", name), tag("circle", cx=spot(across), cy=spot(up), r=5, class_="pin")]
+    words = short(name, 24)
+    wide = BOLD * len(words)
+    for left, side in ((across + 9, "pinned"), (across - 9 - wide, "pinned end")):
+        box = (left, up - 8, left + wide, up + 6)
+        if left > LEFT and box[2] < end and not any(touch(box, other) for other in taken):
+            taken.append(box)
+            start = spot(left if side == "pinned" else left + wide)
+            parts.append(tag("text", words, x=start, y=spot(up + 4), class_=side))
+            break
+    return tag("g", *parts)
+
+
+def told(levels: Sequence[float]) -> list[str]:
+    """Levels with as many digits as tell them apart.
+
+    Example:
+        >>> told([0.1, 1.25]), told([2.3051, 2.3052])
+        (['0.1', '1.25'], ['2.3051', '2.3052'])
+    """
+    found = ([marked(float(f"{v:.{digits}g}")) for v in levels] for digits in range(3, 7))
+    return next(
+        (words for words in found if len(set(words)) == len(words)), list(map(marked, levels))
+    )
 
 
 def _scale(shades: Shades, unit: str) -> Html:
@@ -184,9 +218,8 @@ def _scale(shades: Shades, unit: str) -> Html:
             height=spot(step + 0.2), class_=f"h{at}")
         for at in range(SHADES)
     ]  # fmt: skip
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+    for share, words in zip(MARKED, told([shades.level(at) for at in MARKED]), strict=True):
         up = HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP) + 4
-        words = marked(float(f"{shades.level(share):.3g}"))
         parts.append(tag("text", words, x=left + 18, y=spot(up), class_="small"))
     parts.append(tag("text", unit, x=left, y=HEIGHT - BOTTOM + 20, class_="label"))
     return joined(parts)

@@ -117,7 +117,7 @@ def _name(label: str, x: float, y: float, taken: list[Box]) -> Html:
     for right, down in sides:
         box = (x + right, y + down - 10, x + right + wide, y + down + 2)
         inside = box[0] > LEFT and box[2] < WIDTH and box[1] > 0 and box[3] < HEIGHT - BOTTOM
-        if inside and not any(_touch(box, other) for other in taken):
+        if inside and not any(touch(box, other) for other in taken):
             taken.append(box)
             return tag("text", label, x=spot(x + right), y=spot(y + down), class_="name")
     return NOTHING
@@ -127,5 +127,6 @@ def _around(x: float, y: float) -> Box:
     return x - 5, y - 5, x + 5, y + 5
 
 
-def _touch(one: Box, other: Box) -> bool:
+def touch(one: Box, other: Box) -> bool:
+    """True where two boxes overlap."""
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -17,7 +17,8 @@ MANY = 12  # figures that are told one by one
 
 def section(results: Sequence[Result]) -> Section | None:
     """A block a file."""
-    return Section("Summary", joined(_block(r) for r in results if r.kind not in ALONE))
+    parts = [_block(result) for result in results if result.kind not in ALONE]
+    return Section("Summary", joined(parts)) if parts else None
 
 
 def _block(result: Result) -> Html:
