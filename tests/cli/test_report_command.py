@@ -3,11 +3,14 @@
 import json
 import shlex
 import shutil
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+import made_files
 from leanbayes.cli.report_command import report
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -32,17 +35,36 @@ def test_the_example_of_the_help_writes_a_page(leanbayes, tmp_path, monkeypatch)
     assert "Example: leanbayes report" in leanbayes("report", "--help").out
 
 
-def test_every_chart_becomes_a_file(leanbayes, tmp_path):
-    words = [RESULTS / "fashion_mini.json", RESULTS / "fashion_mini.json", RESULTS / "toy.json"]
+def test_every_chart_becomes_a_file_of_both_kinds(leanbayes, tmp_path):
+    files = [made_files.landscape(), made_files.landscape(), made_files.regressed()]
+    words = [tmp_path / name / "one.json" for name in ("a", "b", "c")]
+    for path, data in zip(words, files, strict=True):
+        path.parent.mkdir()
+        path.write_text(json.dumps(data))
     place = ["-o", tmp_path / "new" / "r.html", "--figures", tmp_path / "charts"]
     result = leanbayes("report", *words, *place, "--title", "A & B")
     assert result.code == 0, result.err
-    files = sorted((tmp_path / "charts").iterdir())
-    assert f"and {len(files)} charts" in result.out
-    assert (tmp_path / "charts" / "fashion-mini-json-nll-2.svg").exists()  # the same file twice
-    for file in files:
-        assert ET.fromstring(file.read_text()).get("viewBox")
+    vectors = sorted((tmp_path / "charts").glob("*.svg"))
+    assert f"and {len(vectors)} charts" in result.out
+    assert "SVG and PNG" in result.out
+    assert (tmp_path / "charts" / "one-json-loss-2.svg").exists()  # the same name twice
+    for file in vectors:
+        text = file.read_text()
+        size = ET.fromstring(text).get("viewBox").split()[2:]
+        assert "var(" not in text  # drawing programs know no variables
+        with Image.open(file.with_suffix(".png")) as picture:
+            assert picture.size == pytest.approx([3 * float(v) for v in size], abs=2)
+            assert picture.convert("RGB").getpixel((1, 1)) == (255, 255, 255)
     assert "<h1>A &amp; B</h1>" in (tmp_path / "new" / "r.html").read_text()
+
+
+def test_without_the_extra_charts_are_svg_alone(leanbayes, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    place = ["-o", tmp_path / "r.html", "--figures", tmp_path / "charts"]
+    result = leanbayes("report", RESULTS / "fashion_mini.json", *place)
+    assert result.code == 0, result.err
+    assert "no PNG, since resvg_py is missing: pip install 'leanbayes[report]'" in result.err
+    assert {file.suffix for file in (tmp_path / "charts").iterdir()} == {".svg"}
 
 
 def test_what_evaluate_prints_can_be_reported(leanbayes, finished, tmp_path):

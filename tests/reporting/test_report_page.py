@@ -95,14 +95,33 @@ def test_the_results_of_this_project_make_a_page():
     first = demo["methods"][1]["nll"]
     assert f"{first['mean']:.4f} ± {first['standard_error']:.4f}" in text
     titles = re.findall(r"<h2>(.*?)</h2>", text)
-    assert titles == ["Summary", "Methods", "Quality against price", "Experiments", "Curves",
-                      "Settings", "Commands and versions"]  # fmt: skip
+    assert titles == ["Summary", "Methods", "Quality against price", "Pictures", "Experiments",
+                      "Curves", "Settings", "Commands and versions"]  # fmt: skip
     charts = [attrs for name, attrs in tags.seen if name == "svg" and attrs.get("role") == "img"]
     rows = json.loads((RESULTS / "toy.json").read_text())["rows"]
     assert len(charts) == 4 + 3 + len(rows)
     anchors = [attrs["href"] for name, attrs in tags.seen if name == "a"]
     ids = [attrs["id"] for _, attrs in tags.seen if "id" in attrs]
     assert anchors == [f"#{name}" for name in ids]
+
+
+def test_the_summary_of_the_demo_names_the_best_the_cheap_and_the_detector():
+    text = made(RESULTS / "fashion_mini.json")
+    rows = {row["label"]: row for row in json.loads((RESULTS / "fashion_mini.json").read_text())[
+        "methods"]}  # fmt: skip
+    nll = {label: row["nll"]["mean"] for label, row in rows.items()}
+    best = min(nll, key=nll.get)
+    assert f"{best} has the best NLL, {nll[best]:.4f}" in text
+    cheap = min((k for k in rows if rows[k]["training_ratio"] <= 1.5), key=nll.get)
+    assert f"Below 1.5 times the price of map, {cheap} is best: {nll[cheap]:.4f}" in text
+    scores = {(row[f"ood_auroc_{part}"]["mean"] or 0, label, part)
+              for label, row in rows.items() for part in ("total", "epistemic")}  # fmt: skip
+    value, label, part = max(scores)
+    told = f"{label} tells foreign data from the test data best, by {part} uncertainty: AUROC"
+    assert f"{told} {value:.4f}" in text
+    clear = [row["minus_baseline"]["nll"] for row in rows.values() if row["label"] != "map"]
+    better = sum(gap["mean"] < -2 * gap["standard_error"] for gap in clear)
+    assert f"{better} of {len(clear)} methods are clearly better than map in NLL" in text
 
 
 def test_a_page_loads_nothing(written):

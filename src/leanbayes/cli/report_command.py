@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
 def report(
     results: Annotated[
-        list[Path], typer.Argument(help="Files of demo, compare, experiment or evaluate --json.")
+        list[Path],
+        typer.Argument(
+            help="Files of demo, compare, experiment, evaluate, landscape and trajectory."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page, HTML.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Of the page.")] = "leanbayes report",
     figures: Annotated[
-        Path | None, typer.Option(help="Folder for every chart as a file, SVG.")
+        Path | None, typer.Option(help="Folder for every chart as a file, SVG and PNG.")
     ] = None,
 ) -> None:
     """Make one HTML page of result files: tables, charts, settings and commands.
@@ -34,12 +37,26 @@ def report(
     sections = build([read(path) for path in results])
     text = page(title, sections, f"Written by leanbayes {__version__} from {_names(results)}.")
     charts = {} if figures is None else _charts(sections)
-    _write(out, text)
+    _write(out, text.encode())
+    if figures is None:
+        typer.echo(f"wrote {out}")
+        return
+    kinds = _write_charts(figures, charts)
+    typer.echo(f"wrote {out} and {len(charts)} charts in {figures}, {kinds}")
+
+
+def _write_charts(folder: Path, charts: Mapping[str, str]) -> str:
+    """Every chart as SVG, and as PNG where that can be drawn; the kinds in words."""
+    from leanbayes.reporting.raster import rasteriser
+
+    draw = rasteriser()
+    if isinstance(draw, str):
+        typer.echo(draw, err=True)
     for name, content in charts.items():
-        assert figures is not None
-        _write(figures / name, content)
-    more = f" and {len(charts)} charts in {figures}" if figures is not None else ""
-    typer.echo(f"wrote {out}{more}")
+        _write(folder / f"{name}.svg", content.encode())
+        if not isinstance(draw, str):
+            _write(folder / f"{name}.png", draw(content))
+    return "SVG" if isinstance(draw, str) else "SVG and PNG"
 
 
 def _names(results: Sequence[Path]) -> str:
@@ -47,24 +64,24 @@ def _names(results: Sequence[Path]) -> str:
 
 
 def _charts(sections: Sequence[Section]) -> dict[str, str]:
-    """Files by name; equal names are numbered."""
+    """SVG by name; equal names are numbered."""
     from leanbayes.reporting.canvas import slug
 
     found: dict[str, str] = {}
     for chart in (chart for section in sections for chart in section.charts):
         stem, number = slug(chart.name), 1
-        name = f"{stem}.svg"
+        name = stem
         while name in found:
             number += 1
-            name = f"{stem}-{number}.svg"
+            name = f"{stem}-{number}"
         found[name] = chart.file()
     return found
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: bytes) -> None:
     from leanbayes.train.folder import write_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         raise IsADirectoryError(21, "is a folder, expected a file", str(path))
-    write_file(path, text.encode())
+    write_file(path, content)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MARKS = 5  # about
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+FEW = 8  # values that are marks themselves
 LARGEST = 1e100  # what is beyond it is no figure, and differences of such numbers overflow
 
 
@@ -21,6 +22,7 @@ class Axis:
         start: Place of the smallest.
         end: Place of the largest.
         log: Equal factors, not equal differences, are equally far.
+        ticks: Marks, where these are better than round numbers.
     """
 
     low: float
@@ -28,6 +30,7 @@ class Axis:
     start: float
     end: float
     log: bool = False
+    ticks: tuple[float, ...] = ()
 
     @staticmethod
     def of(
@@ -51,6 +54,18 @@ class Axis:
         above = 0.0 if zero and high == 0 else room
         return Axis(low - below, high + above, start, end)
 
+    def at(self, values: Iterable[float]) -> Axis:
+        """The same axis with marks at the values themselves, where these are few and regular.
+
+        Example:
+            >>> axis = Axis.of([0, 3], 0, 100)
+            >>> axis.at([0, 1, 2, 3]).marks(), axis.at([0, 0.1234567, 3]).marks()
+            ((0, 1, 2, 3), [0.0, 1.0, 2.0, 3.0])
+        """
+        found = sorted({value for value in values if self.holds(value)})
+        plain = all(len(marked(value)) <= 5 for value in found)
+        return replace(self, ticks=tuple(found)) if 2 < len(found) <= FEW and plain else self
+
     def place(self, value: float) -> float:
         """Where a number lies in the picture."""
         low, high, at = self.low, self.high, value
@@ -62,8 +77,10 @@ class Axis:
         """True for a number that has a place."""
         return value is not None and drawable(value) and (value > 0 or not self.log)
 
-    def marks(self) -> list[float]:
+    def marks(self) -> Sequence[float]:
         """Round numbers between both ends."""
+        if self.ticks:
+            return self.ticks
         return _powers(self.low, self.high) if self.log else _round(self.low, self.high)
 
 

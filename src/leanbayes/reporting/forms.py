@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes.errors import DataError
+from leanbayes.reporting.against import against
+from leanbayes.reporting.evaluation import Evaluation, evaluation
+from leanbayes.reporting.pictures import beside
+from leanbayes.reporting.reader import PRICES, Reader, is_number
 from leanbayes.reporting.results import Figure, Kind, Origin, Result, Row
 
-PRICES = (
-    *("parameters", "parameters_added", "samples", "step_ratio", "training_ratio"),
-    *("predict_ratio", "training_seconds", "seconds"),
-)
 # Numbers of an experiment's row that are settings, not figures.
 SETTINGS = ("rate", "width", "steps", "splits", "random", "added", "seed", "epochs", "severity")
 KNOWN = (
-    "demo.json of `leanbayes demo`, the --out of `leanbayes compare` or `leanbayes experiment`, or "
-    "what `leanbayes evaluate --json` prints"
+    "demo.json of `leanbayes demo`, the --out of `leanbayes compare`, `experiment`, `evaluate`, "
+    "`landscape` or `trajectory`, or what `leanbayes evaluate --json` prints"
 )
 
 
@@ -31,67 +31,12 @@ def parsed(data: Any, path: Path) -> Result:
     raise DataError(f"{path}: is no result file that is known: found {found}. Expected {KNOWN}")
 
 
-class Reader:
-    """Values of a file by their types; whatever is wrong is told with its place."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def wrong(self, place: str, wanted: str, found: Any) -> DataError:
-        """An error about one place."""
-        return DataError(f"{self.path}: {place} should be {wanted}, found {str(found)[:80]!r}")
-
-    def rows(self, value: Any, place: str) -> list[Mapping[str, Any]]:
-        """A list of objects."""
-        if not isinstance(value, list) or not all(isinstance(row, Mapping) for row in value):
-            raise self.wrong(place, "a list of objects", value)
-        return value
-
-    def word(self, value: Any, place: str) -> str:
-        """A text."""
-        if not isinstance(value, str):
-            raise self.wrong(place, "a text", value)
-        return value
-
-    def number(self, value: Any, place: str) -> float | None:
-        """A number, or nothing."""
-        if value is not None and not is_number(value):
-            raise self.wrong(place, "a number", value)
-        return None if value is None else float(value)
-
-    def figures(self, table: Any, place: str) -> dict[str, Figure]:
-        """Objects with a mean and an error, by name."""
-        if not isinstance(table, Mapping):
-            raise self.wrong(place, "an object", table)
-        return {
-            name: self.figure(found, f"{place}.{name}")
-            for name, found in table.items()
-            if isinstance(found, Mapping)
-        }
-
-    def figure(self, found: Mapping[str, Any], place: str) -> Figure:
-        """Mean and error, under either of their names."""
-        error = found.get("standard_error", found.get("error"))
-        return Figure(self.number(found.get("mean"), place), self.number(error, place))
-
-    def prices(self, row: Mapping[str, Any]) -> dict[str, float]:
-        """What a row cost."""
-        found = {name: self.number(row.get(name), name) for name in PRICES if name in row}
-        return {name: value for name, value in found.items() if value is not None}
-
-
-def is_number(value: Any) -> bool:
-    """True for numbers, not for truth values; nor for whole ones that no float can hold."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return isinstance(value, float) or abs(value) < 2**1000
-
-
 def _demo(data: Mapping[str, Any], read: Reader) -> Result:
     rows = []
     for at, row in enumerate(read.rows(data["methods"], "methods")):
         place = f"methods[{at}]"
         measured = {k: v for k, v in row.items() if isinstance(v, Mapping) and "mean" in v}
+        own = [row["evaluation"]] if "evaluation" in row else []
         rows.append(
             Row(
                 label=read.word(row.get("label"), f"{place}.label"),
@@ -99,6 +44,9 @@ def _demo(data: Mapping[str, Any], read: Reader) -> Result:
                 prices=read.prices(row),
                 note=str(row.get("note") or ""),
                 data=row,
+                evaluations=_evaluations(own, read, f"{place}.evaluation"),
+                layers=_layers(row, read, place),
+                against=against(row),
             )
         )
     facts = (_seeds(data), f"scored on {data.get('scored_on', 'test data')}")
@@ -109,21 +57,49 @@ def _demo(data: Mapping[str, Any], read: Reader) -> Result:
 
 def _compare(data: Mapping[str, Any], read: Reader) -> Result:
     found = read.rows(data["rows"], "rows")
-    rows = [
-        Row(
-            label=read.word(row.get("method"), f"rows[{at}].method"),
-            figures=read.figures(row.get("figures", {}), f"rows[{at}].figures"),
-            prices=read.prices(row),
-            failed=str(row.get("failed") or ""),
-            data=row,
-        )
-        for at, row in enumerate(found)
-    ]
+    rows = [_compared(row, read, f"rows[{at}]", data.get("parts")) for at, row in enumerate(found)]
     configs = {row.label: row.data["config"] for row in rows if "config" in row.data}
     title = f"Comparison on {data.get('data', 'one data set')}"
     return _result(
-        read, "compare", title, (_seeds(data),), rows, {"settings": configs}, [data, *found]
+        read, "compare", title, (_seeds(data),), rows, {**data, "settings": configs}, [data, *found]
     )
+
+
+def _compared(row: Mapping[str, Any], read: Reader, place: str, parts: Any) -> Row:
+    runs = read.rows(row.get("runs") or [], f"{place}.runs")
+    found = [run["evaluation"] for run in runs if "evaluation" in run]
+    tested = row.get("significance")
+    last = str(parts[-1]) if isinstance(parts, list) and len(parts) > 1 else ""
+    if last and isinstance(tested, Mapping):
+        tested = tested.get(last)
+    figures = _of_parts(row.get("figures", {}), parts, read, f"{place}.figures")
+    return Row(
+        label=read.word(row.get("method"), f"{place}.method"),
+        figures=_renamed(figures) if found else figures,
+        prices=read.prices(row),
+        failed=str(row.get("failed") or ""),
+        data=row,
+        evaluations=_evaluations(found, read, f"{place}.runs.evaluation"),
+        layers=_layers(row, read, place),
+        against=against({"significance": tested}),
+    )
+
+
+def _renamed(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """A suite's mean corruption error, which elsewhere has the name of a calibration error."""
+    return {("mean_corruption_error" if k == "mce" else k): v for k, v in figures.items()}
+
+
+def _of_parts(table: Any, parts: Any, read: Reader, place: str) -> dict[str, Figure]:
+    """Figures of one part by name; of several the last part's, then the others' with its name."""
+    if not isinstance(parts, list) or len(parts) < 2 or not isinstance(table, Mapping):
+        return read.figures(table, place)
+    *others, last = (str(part) for part in parts)
+    found = read.figures(table.get(last, {}), f"{place}.{last}")
+    for part in others:
+        own = read.figures(table.get(part, {}), f"{place}.{part}")
+        found |= {f"{name} ({part})": figure for name, figure in own.items()}
+    return found
 
 
 def _experiment(data: Mapping[str, Any], read: Reader) -> Result:
@@ -156,7 +132,47 @@ def _evaluate(data: Mapping[str, Any], read: Reader) -> Result:
     figures = {k: Figure(float(v)) for k, v in data.items() if is_number(v) and k != "count"}
     row = Row(label=read.path.stem, figures=figures, data=data)
     facts = (f"part {data['part']}", f"{data['count']} examples")
-    return _result(read, "evaluate", f"Evaluation on {data['data']}", facts, [row], {}, [])
+    return _result(read, "evaluate", f"Evaluation on {data['data']}", facts, [row], data, [])
+
+
+def _suite(data: Mapping[str, Any], read: Reader) -> Result:
+    found = evaluation(data.get("evaluation"), read, "evaluation")
+    label = read.word(data.get("method"), "method")
+    row = Row(
+        label=label,
+        figures={name: Figure(value) for name, value in _renamed(found.summary).items()},
+        prices=read.prices({**data, **_price(found)}),
+        data=data,
+        evaluations=(found,),
+        layers=_layers(data, read, "file"),
+    )
+    title = f"Evaluation on {found.data or 'one data set'}"
+    facts = (f"suite {found.suite}" if found.suite else "", found.task)
+    settings = {"settings": {label: found.settings}, "picture": data.get("picture")}
+    return _result(read, "evaluation", title, facts, [row], settings, [data])
+
+
+def _price(found: Evaluation) -> dict[str, Any]:
+    return {"samples": found.settings.get("samples"), "seconds": found.seconds}
+
+
+def _alone(kind: Kind, title: str) -> Form:
+    """A file about one method that has a section of its own."""
+
+    def form(data: Mapping[str, Any], read: Reader) -> Result:
+        label = read.word(data.get("method"), "method")
+        row = Row(label=label, figures={}, data=data)
+        return _result(read, kind, f"{title} of {label}", (), [row], data, [data])
+
+    return form
+
+
+def _evaluations(found: Sequence[Any], read: Reader, place: str) -> tuple[Evaluation, ...]:
+    return tuple(evaluation(each, read, place) for each in found if each is not None)
+
+
+def _layers(row: Mapping[str, Any], read: Reader, place: str) -> tuple[Mapping[str, Any], ...]:
+    return tuple(read.rows(row.get("layers") or [], f"{place}.layers"))
 
 
 def _result(  # noqa: PLR0913
@@ -177,6 +193,7 @@ def _result(  # noqa: PLR0913
         rows=tuple(rows),
         settings=settings if isinstance(settings, Mapping) else {},
         origins=tuple(dict.fromkeys(filter(None, map(_origin, origins)))),
+        pictures=beside(read.path, [data, *(row.data for row in rows)]),
     )
 
 
@@ -203,6 +220,9 @@ def _keys(data: Mapping[str, Any]) -> str:
 
 Form = Callable[[Mapping[str, Any], Reader], Result]
 FORMS: Sequence[tuple[Callable[[Mapping[str, Any]], bool], Form]] = (
+    (lambda d: d.get("kind") == "evaluation", _suite),
+    (lambda d: d.get("kind") == "landscape", _alone("landscape", "Loss around the members")),
+    (lambda d: d.get("kind") == "trajectory", _alone("trajectory", "Last checkpoints")),
     (lambda d: "experiment" in d and "rows" in d, _experiment),
     (lambda d: "methods" in d and "by_seed" in d, _demo),
     (lambda d: "rows" in d and "data" in d and "command" in d, _compare),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-EMPTY = ("circle", "line", "path", "polyline", "rect", "meta", "polygon")  # without content
+# Elements without content.
+EMPTY = (
+    *("br", "circle", "image", "img", "input", "line", "link"),
+    *("meta", "path", "polygon", "polyline", "rect"),
+)
 
 
 class Html(str):
@@ -53,6 +58,13 @@ def _attribute(key: str, value: Any) -> str:
     return f" {name}" if value is True else f' {name}="{escape(_plain(str(value)))}"'
 
 
+# Neither HTML nor XML can hold the first three; the others turn the order of what follows.
+_BAD = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f]|[\ud800-\udfff]|[\ufffe\uffff]"
+    "|[\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+
+
 def _plain(words: str) -> str:
-    """Without characters that neither HTML nor XML can hold."""
-    return "".join(c for c in words if c in "\t\n" or (c >= " " and not 0xD800 <= ord(c) <= 0xDFFF))
+    """Without characters that a page cannot hold, or that change the words around them."""
+    return _BAD.sub("", words)

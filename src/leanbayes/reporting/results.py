@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from leanbayes.errors import DataError
 
-Kind = Literal["demo", "compare", "experiment", "evaluate"]
+if TYPE_CHECKING:
+    from leanbayes.reporting.evaluation import Evaluation
+
+Kind = Literal["demo", "compare", "experiment", "evaluate", "evaluation", "landscape", "trajectory"]
 LARGEST = 256 * 2**20  # bytes of a file
 
 
@@ -33,6 +36,9 @@ class Row:
         note: What is special about it.
         failed: Why it has no figures.
         data: All that the file says.
+        evaluations: Of a suite, one a seed.
+        layers: Of the model: how much of each is random, and how far it spreads.
+        against: Difference to the baseline by figure: better, worse, or None for no clear one.
     """
 
     label: str
@@ -41,6 +47,17 @@ class Row:
     note: str = ""
     failed: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
+    evaluations: tuple[Evaluation, ...] = ()
+    layers: tuple[Mapping[str, Any], ...] = ()
+    against: Mapping[str, Difference] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """To the baseline; `better` is None where it may be chance."""
+
+    better: bool | None
+    words: str
 
 
 @dataclass(frozen=True)
@@ -64,6 +81,7 @@ class Result:
         rows: Methods, or parts of an experiment.
         settings: What the figures depend on, by name.
         origins: Commands, commits and versions, each once.
+        pictures: Paths of pictures that belong to it.
     """
 
     name: str
@@ -73,6 +91,7 @@ class Result:
     rows: tuple[Row, ...]
     settings: Mapping[str, Any]
     origins: tuple[Origin, ...]
+    pictures: tuple[Path, ...] = ()
 
     @property
     def figure_names(self) -> list[str]:
@@ -86,8 +105,8 @@ class Result:
 
 
 def read(path: Path) -> Result:
-    """Read a file of `leanbayes demo`, `compare`, `experiment` or `evaluate --json`."""
-    from leanbayes.reporting.forms import parsed
+    """Read a file of `leanbayes demo`, `compare`, `experiment`, `evaluate` and the like."""
+    from leanbayes.reporting.forms import parsed  # it imports the classes of this file
 
     try:
         if path.stat().st_size > LARGEST:

@@ -1,4 +1,4 @@
-"""What a page does by itself: sort tables, copy them, change its colours."""
+"""What a page does by itself: sort tables, copy them, choose methods, change its colours."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ SCRIPT = """
       localStorage.setItem("leanbayes-theme", value);
     } catch (error) { return null; }
   }
+  root.classList.add("js");
   var kept = stored();
   if (kept === "dark" || kept === "light") root.dataset.theme = kept;
   var theme = document.querySelector("button.theme");
@@ -52,6 +53,43 @@ SCRIPT = """
       });
     });
   });
+  function show(key, on) {
+    document.querySelectorAll('[data-m="' + key + '"]').forEach(function (each) {
+      each.classList.toggle("off", !on);
+      if (each.tagName !== "g") return;
+      var all = each.parentNode;
+      if (on) all.appendChild(each);
+      else all.insertBefore(each, all.querySelector(".method"));
+    });
+    document.querySelectorAll('input[data-for="' + key + '"]').forEach(function (box) {
+      box.checked = on;
+    });
+  }
+  document.querySelectorAll(".chooser input").forEach(function (box) {
+    box.addEventListener("change", function () { show(box.dataset.for, box.checked); });
+  });
+  document.querySelectorAll("button.some").forEach(function (button) {
+    button.hidden = false;
+    button.addEventListener("click", function () {
+      var all = button.dataset.some === "all";
+      button.parentNode.querySelectorAll("input").forEach(function (box) {
+        show(box.dataset.for, all || box.dataset.first === "1");
+      });
+    });
+  });
+  var links = {};
+  document.querySelectorAll("nav a").forEach(function (link) {
+    links[link.hash.slice(1)] = link;
+  });
+  if (window.IntersectionObserver) {
+    var seen = new IntersectionObserver(function (entries) {
+      entries.forEach(function (entry) {
+        var link = links[entry.target.id];
+        if (link) link.classList.toggle("here", entry.isIntersecting);
+      });
+    }, { rootMargin: "-15% 0px -75% 0px" });
+    document.querySelectorAll("section").forEach(function (each) { seen.observe(each); });
+  }
   document.querySelectorAll("button.copy").forEach(function (button) {
     button.addEventListener("click", function () {
       var area = button.nextElementSibling, words = button.textContent;

@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leanbayes.reporting.markup import Html, joined, tag
-from leanbayes.reporting.results import Figure
+from leanbayes.reporting.markup import NOTHING, Html, joined, tag
+from leanbayes.reporting.results import Difference, Figure
 from leanbayes.reporting.words import figure, number
 
 LATEX = {
@@ -23,18 +23,21 @@ LATEX = {
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, by what it is sorted, and whether it is the best of its column."""
+    """What is shown, by what it is sorted, whether it is the best, how it differs from others."""
 
     shown: str
     value: float | str | None = None
     best: bool = False
     error: float | None = None
+    against: Difference | None = None
 
     @staticmethod
-    def of(found: Figure | float | None, best: bool = False) -> Cell:
+    def of(
+        found: Figure | float | None, best: bool = False, against: Difference | None = None
+    ) -> Cell:
         """A figure with its error, or a price."""
         if isinstance(found, Figure):
-            return Cell(figure(found.mean, found.error), found.mean, best, found.error)
+            return Cell(figure(found.mean, found.error), found.mean, best, found.error, against)
         return Cell(number(found, digits=2), found, best)
 
 
@@ -103,7 +106,7 @@ class Table:
         return f"\\begin{{tabular}}{{{columns}}}\n{inside}\n\\end{{tabular}}\n"
 
     def _latex_row(self, row: Sequence[Cell]) -> str:
-        words = (_latex(cell.shown) for cell in row)
+        words = (f"{_latex(cell.shown)}{_star(cell)}" for cell in row)
         bold = (cell.best for cell in row)
         return " & ".join(
             f"\\textbf{{{word}}}" if strong else word
@@ -117,12 +120,27 @@ def _cell(cell: Cell) -> Html:
         value = None
     inside = tag("strong", cell.shown) if cell.best else cell.shown
     kind = "text" if isinstance(value, str) else None
-    return tag("td", inside, data_value="" if value is None else value, class_=kind)
+    return tag("td", inside, _mark(cell), data_value="" if value is None else value, class_=kind)
+
+
+def _mark(cell: Cell) -> Html:
+    """A triangle where the difference to the baseline is clear."""
+    found = cell.against
+    if found is None or found.better is None:
+        return NOTHING
+    word, sign = ("good", "▲") if found.better else ("bad", "▼")
+    about = f"clearly {'better' if found.better else 'worse'}: {found.words}"
+    return tag("span", sign, class_=f"mark {word}", title=about, role="img", aria_label=about)
 
 
 def _plain(cell: Cell, two: bool) -> list[str]:
     value = cell.shown if cell.value is None else str(cell.value)
     return [value, "" if cell.error is None else str(cell.error)] if two else [value]
+
+
+def _star(cell: Cell) -> str:
+    better = cell.against.better if cell.against is not None else None
+    return "" if better is None else r"$^{\uparrow}$" if better else r"$^{\downarrow}$"
 
 
 def _latex(words: str) -> str:

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 # +1 where more is better, -1 where less is; names that end in * match by their beginning.
 DIRECTIONS: Mapping[str, int] = {
     **dict.fromkeys(("accuracy", "lpd", "auc_pr", "mean_iou", "verification", "auroc"), 1),
-    **dict.fromkeys(("auroc_*", "ood_auroc_*", "error_auroc", "iou_*", "ap_*"), 1),
-    **dict.fromkeys(("nll", "ece", "mce", "brier", "rmse", "test_error", "fpr95"), -1),
+    **dict.fromkeys(("auroc_*", "ood_auroc_*", "error_auroc", "iou_*", "ap_*", "accuracy_*"), 1),
+    **dict.fromkeys(("nll", "ece", "mce", "brier", "rmse", "test_error", "fpr95", "aurc"), -1),
+    **dict.fromkeys(("crps", "adaptive_ece", "classwise_ece", "fpr95_*", "rmce", "ce_*"), -1),
+    **dict.fromkeys(("mean_corruption_error", "relative_mce"), -1),
 }
 TITLES: Mapping[str, str] = {
     "accuracy": "accuracy",
@@ -19,8 +21,12 @@ TITLES: Mapping[str, str] = {
     "brier": "Brier score",
     "rmse": "RMSE",
     "lpd": "log density",
+    "crps": "CRPS",
     "auc_pr": "AUC-PR",
+    "aurc": "AURC",
     "mean_iou": "mean IoU",
+    "adaptive_ece": "adaptive ECE",
+    "classwise_ece": "class-wise ECE",
     "coverage_95": "95 % coverage",
     "error_auroc": "AUROC of errors",
     "ood_auroc_total": "OOD AUROC, total",
@@ -33,10 +39,20 @@ TITLES: Mapping[str, str] = {
     "step_ratio": "price of a training step",
     "training_ratio": "price of all training",
     "predict_ratio": "price of a prediction",
+    "predict_ratio_sample": "price of a draw",
+    "flops_step_ratio": "FLOPs of a training step",
+    "flops_predict_ratio": "FLOPs of a prediction",
+    "activation_ratio": "activations kept",
+    "peak_memory_ratio": "peak memory",
+    "mean_corruption_error": "mean corruption error",
     "seconds": "seconds",
     "training_seconds": "seconds of training",
 }
-TIMES = ("step_ratio", "training_ratio", "predict_ratio")
+TIMES = (
+    *("step_ratio", "training_ratio", "predict_ratio", "predict_ratio_sample"),
+    *("flops_step_ratio", "flops_predict_ratio", "activation_ratio", "peak_memory_ratio"),
+)
+SCORES = {"auroc": "AUROC", "ap": "AP", "fpr95": "FPR95"}
 
 
 def direction(name: str) -> int:
@@ -45,7 +61,10 @@ def direction(name: str) -> int:
     Example:
         >>> direction("nll"), direction("iou_road"), direction("coverage_95")
         (-1, 1, 0)
+        >>> direction("corrupted_nll"), direction("nll (validation)")
+        (-1, -1)
     """
+    name = name.partition(" (")[0].removeprefix("corrupted_")
     if name in DIRECTIONS:
         return DIRECTIONS[name]
     stems = (key[:-1] for key in DIRECTIONS if key.endswith("*"))
@@ -56,10 +75,33 @@ def title(name: str) -> str:
     """A name in words.
 
     Example:
-        >>> title("nll"), title("iou_side_walk")
-        ('NLL', 'iou side walk')
+        >>> title("nll"), title("iou_side_walk"), title("nll (validation)")
+        ('NLL', 'iou side walk', 'NLL (validation)')
+        >>> title("corrupted_ece"), title("auroc_total_digits"), title("accuracy_at_80")
+        ('ECE, corrupted', 'AUROC digits, total', 'accuracy at 80 %')
     """
-    return TITLES.get(name, name.replace("_", " "))
+    stem, _, part = name.partition(" (")
+    if stem in TITLES:
+        return TITLES[stem] + (f" ({part}" if part else "")
+    if stem.startswith("corrupted_"):
+        return f"{title(stem.removeprefix('corrupted_'))}, corrupted"
+    score, _, rest = stem.partition("_")
+    by, _, data = rest.partition("_")
+    if score in SCORES and by in ("total", "epistemic") and data:
+        return f"{SCORES[score]} {data.replace('_', ' ')}, {by}"
+    if stem.startswith("accuracy_at_"):
+        return f"accuracy at {stem.removeprefix('accuracy_at_')} %"
+    return name.replace("_", " ")
+
+
+def capital(words: str) -> str:
+    """Words at the start of a line.
+
+    Example:
+        >>> capital("log density"), capital("NLL")
+        ('Log density', 'NLL')
+    """
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -4,8 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from leanbayes.reporting.gather import gathered
 from leanbayes.reporting.results import Result
-from leanbayes.reporting.sections import curves, methods, origins, parts, price, settings, summary
+from leanbayes.reporting.sections import (
+    calibration,
+    corruptions,
+    coverage,
+    curves,
+    decomposition,
+    detection,
+    draws,
+    examples,
+    gallery,
+    landscape,
+    layers,
+    methods,
+    mistakes,
+    origins,
+    parts,
+    price,
+    rejection,
+    settings,
+    severity,
+    shifts,
+    summary,
+    trajectory,
+)
 from leanbayes.reporting.sections.section import Section
 
 __all__ = ["SECTIONS", "Section", "build"]
@@ -14,6 +38,21 @@ SECTIONS: Sequence[Callable[[Sequence[Result]], Section | None]] = (
     summary.section,
     methods.section,
     price.section,
+    calibration.section,
+    detection.section,
+    severity.section,
+    mistakes.section,
+    corruptions.section,
+    shifts.section,
+    decomposition.section,
+    rejection.section,
+    draws.section,
+    coverage.section,
+    layers.section,
+    landscape.section,
+    trajectory.section,
+    examples.section,
+    gallery.section,
     parts.section,
     curves.section,
     settings.section,
@@ -23,5 +62,6 @@ SECTIONS: Sequence[Callable[[Sequence[Result]], Section | None]] = (
 
 def build(results: Sequence[Result]) -> list[Section]:
     """All sections that have something to say about these results."""
-    found = (make(results) for make in SECTIONS)
+    together = gathered(results)
+    found = (make(together) for make in SECTIONS)
     return [section for section in found if section is not None]

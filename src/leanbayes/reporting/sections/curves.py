@@ -7,8 +7,8 @@ from typing import Any
 
 from leanbayes.reporting.canvas import Chart
 from leanbayes.reporting.charts import Labels, Series, lines
-from leanbayes.reporting.forms import is_number
 from leanbayes.reporting.markup import joined, tag
+from leanbayes.reporting.reader import is_number
 from leanbayes.reporting.results import Result, Row
 from leanbayes.reporting.sections.section import Section, gallery
 from leanbayes.reporting.words import direction, title
@@ -101,7 +101,7 @@ def _sweep(result: Result, key: str, name: str) -> Chart | None:
         if is_number(row.data.get(key)) and found is not None and found.mean is not None:
             groups.setdefault(_kin(row), []).append((float(row.data[key]), found.mean))
     series = [
-        Series(label, *map(list, zip(*sorted(places), strict=True)))
+        Series(label, [x for x, _ in sorted(places)], [y for _, y in sorted(places)])
         for label, places in groups.items()
     ]
     words = f"{title(name)} against {title(key)}"

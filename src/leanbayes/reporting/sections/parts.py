@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leanbayes.reporting.forms import SETTINGS, is_number
+from leanbayes.reporting.forms import SETTINGS
 from leanbayes.reporting.markup import joined, tag
+from leanbayes.reporting.reader import is_number
 from leanbayes.reporting.results import Result
 from leanbayes.reporting.sections.best import best
 from leanbayes.reporting.sections.section import Section
@@ -27,7 +28,7 @@ def _table(result: Result) -> Table:
     settings = [key for key in SETTINGS if any(is_number(row.data.get(key)) for row in result.rows)]
     truths = _truths(result)
     figures, prices = result.figure_names, result.price_names
-    tops = {name: best(result.rows, name) for name in figures} if _one_table(result) else {}
+    tops = {name: best(result.rows, name) for name in figures} if one_table(result) else {}
     rows = [
         [
             Cell(row.label, row.label),
@@ -44,7 +45,7 @@ def _table(result: Result) -> Table:
     return Table(caption, ["part", *map(title, names)], rows, [0, *ways])
 
 
-def _one_table(result: Result) -> bool:
+def one_table(result: Result) -> bool:
     """False where rows are of several data sets: their figures are not to be compared."""
     return len({str(row.data.get("data")) for row in result.rows}) < 2
 
@@ -60,4 +61,4 @@ def _truth(value: object) -> Cell:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if is_number(value) else None  # type: ignore[arg-type]
+    return float(value) if is_number(value) else None
