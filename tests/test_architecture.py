@@ -59,6 +59,7 @@ RANKS = {
     "checkpoint": 9,
     "diversity": 9,
     "features": 9,
+    "price": 9,
     "train": 10,
     "experiments": 12,
     "recipes": 11,
