@@ -5,9 +5,10 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import leanbayes as lb
-from leanbayes.price.measure import saved_bytes, timed
+from leanbayes.price.measure import flops, saved_bytes, timed
 
 ROWS, SIZES = 6, (5, 7, 3)
 
@@ -103,6 +104,23 @@ def test_activations_are_those_that_a_backward_pass_needs():
     assert saved_bytes(lambda: x * x, [x]) == 0
     y = torch.ones(10, 10, requires_grad=True)
     assert saved_bytes(lambda: y.exp()[0] * y.exp()[1]) == 2 * 400  # a view keeps the whole
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d, nn.ConvTranspose2d])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_gradients_of_a_convolution_cost_a_forward_pass_each(layer, groups):
+    """In groups too; without them as torch's own formula has it."""
+    conv, x = layer(8, 16, 3, stride=2, groups=groups), torch.randn(2, 8, 9, 9, requires_grad=True)
+    forward = flops(lambda: conv(x))
+    out = conv(x)
+    entries = out.numel() if layer is nn.Conv2d else x.numel()
+    partners = (8 if layer is nn.Conv2d else 16) // groups * 9
+    assert forward == 2 * entries * partners
+    assert flops(lambda: out.sum().backward()) == 2 * forward
+    if groups == 1:
+        with FlopCounterMode(display=False) as counter:
+            conv(x).sum().backward()
+        assert counter.get_total_flops() == 3 * forward
 
 
 def test_a_ratio_is_the_median_of_rounds_in_turns():
