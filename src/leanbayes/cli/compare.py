@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from leanbayes.cli.compare_record import Record, text_of
+from leanbayes.cli.compare_table import table_of
 from leanbayes.cli.record_file import check_place, save
 
 if TYPE_CHECKING:  # they import torch
-    from leanbayes.cli.compare_record import Record
+    from leanbayes.cli.compare_ask import Ask, Run
+    from leanbayes.cli.compare_data import Sets
+    from leanbayes.cli.compare_kept import Kept
     from leanbayes.cli.compare_runs import Bench, Outcome
+    from leanbayes.cli.compare_settings import Lineup
 
 SMOKE_SEEDS = 2
 
@@ -62,7 +67,22 @@ def compare(  # noqa: PLR0913
         str,
         typer.Option(help="What is scored: test, validation, ..., or several: validation,test."),
     ] = "test",
+    start: Annotated[
+        bool,
+        typer.Option(
+            "--start",
+            help="Train the point estimate once a seed, and let all methods begin there; a table "
+            "[start] in the file does so too.",
+        ),
+    ] = False,
+    price: Annotated[
+        bool, typer.Option("--price/--no-price", help="Measure what every method costs.")
+    ] = True,
     out: Annotated[Path | None, typer.Option(help="File of the record, JSON.")] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Folder of starts and scores by row; of starts else one beside --out."),
+    ] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="Seconds, on a few rows.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record, no table.")] = False,
     jobs: Annotated[
@@ -77,51 +97,117 @@ def compare(  # noqa: PLR0913
     Example: leanbayes compare fashion_mini --methods map,mean_field --out compare.json --smoke
     """
     given = dict(locals())
-    from leanbayes.cli.compare_record import Record, table_of, text_of
-    from leanbayes.cli.compare_runs import Ask, Bench
-    from leanbayes.cli.compare_settings import labelled, parts_of, settings_by_method
+    from leanbayes.cli.compare_ask import Ask
+    from leanbayes.cli.compare_data import Sets
+    from leanbayes.cli.compare_kept import Kept, folder_of
+    from leanbayes.cli.compare_settings import labelled, lineup_of, parts_of
 
-    tables, parts = _tables(given), parts_of(part)
+    tables, parts, sets = _tables(given), parts_of(part), Sets()
     names = labelled(methods, tables)
-    ask = Ask(parts=parts, samples=samples, splits=splits, smoke=smoke)
-    bench = Bench({}, ask)
-    bench = replace(bench, settings=settings_by_method(tables, names, change or (), bench.sets))
+    lineup = lineup_of(tables, names, change or (), sets, start=start)
     check_place(out, resume=resume)
     every = range(seed, seed + (min(seeds, SMOKE_SEEDS) if smoke else seeds))
-    head = {"command": _command(given, methods), "data": data, "seeds": list(every)}
-    head |= {"parts": list(parts)} if len(parts) > 1 else {}
-    commands = {name: _command(given, _word(given, name)) for name in names}
-    record = Record(head, commands, every, parts)
-    if resume:
-        record.keep(out, bench)
-        _tell_kept(out, record)
-    errors = _run(record, bench, out, jobs)
+    ask = Ask(
+        parts=parts,
+        samples=samples,
+        splits=splits,
+        smoke=smoke,
+        priced=seed if price else None,
+        by_row=len(every) == 1,
+    )
+    with folder_of(keep, out, needed=bool(lineup.starts)) as folder:
+        bench = _bench(lineup, ask, folder, sets)
+        kept = Kept(keep)
+        record = _record(given, bench, every, kept)
+        if resume:
+            record.keep(out, bench)
+            _tell_kept(out, record)
+        errors = _run(record, bench, kept, out, jobs)
     save(out, text_of(record.plain()))
-    as_text = json.dumps(record.plain(), default=str) if as_json else table_of(record.rows, parts)
-    typer.echo(as_text)
+    if as_json:
+        typer.echo(json.dumps(record.plain(), default=str))
+    else:
+        typer.echo(table_of(record.rows, parts, bold=sys.stdout.isatty()))
     if errors:
         raise errors[0]
 
 
-def _run(record: Record, bench: Bench, out: Path | None, jobs: int) -> list[Exception]:
+def _bench(lineup: Lineup, ask: Ask, folder: Path | None, sets: Sets) -> Bench:
+    """What runs; with starts where a method begins at one."""
+    from leanbayes.cli.compare_runs import Bench
+    from leanbayes.cli.compare_start import Starts
+
+    if not lineup.starts:
+        return Bench(lineup, ask, sets=sets)
+    return Bench(lineup, ask, Starts(lineup.point, ask, str(folder), sets), sets)
+
+
+def _record(given: Mapping[str, Any], bench: Bench, seeds: range, kept: Kept) -> Record:
+    """The record with nothing in it yet."""
+    names, parts = list(bench.lineup.settings), bench.ask.parts
+    head = {"command": _command(given, given["methods"]), "data": given["data"]}
+    head |= {"seeds": list(seeds)} | ({"parts": list(parts)} if len(parts) > 1 else {})
+    return Record(
+        head,
+        {name: _command(given, _word(given, name)) for name in names},
+        seeds,
+        parts,
+        most=bench.lineup.seeds,
+        baseline=bench.lineup.baseline,
+        start=None if bench.starts is None else bench.starts.config(seeds[0]),
+        rows_of=kept.rows,
+    )
+
+
+def _run(record: Record, bench: Bench, kept: Kept, out: Path | None, jobs: int) -> list[Exception]:
     """All runs that are missing, each saved as it ends; one that fails leaves its words."""
-    from leanbayes.cli.compare_record import text_of
     from leanbayes.cli.jobs import obeying_signals, run_all
 
-    errors: dict[int, Exception] = {}
-    missing = record.missing
-    with obeying_signals(), closing(run_all(bench, missing, jobs)) as ends:
+    with obeying_signals():
+        errors = _begin(record, bench, out, jobs)
+        missing, failed = record.missing, {}
+        with closing(run_all(bench, missing, jobs)) as ends:
+            for ended in ends:
+                label, seed = run = missing[ended.at]
+                if ended.error is None:
+                    record.done[run] = ended.value
+                    kept.save(label, seed, ended.value.rows)
+                    _tell(label, ended.value)
+                else:
+                    failed[ended.at] = ended.error
+                    _tell_failure(record, run, ended.error)
+                save(out, text_of(record.plain()))
+    return [*errors, *(failed[at] for at in sorted(failed))]
+
+
+def _begin(record: Record, bench: Bench, out: Path | None, jobs: int) -> list[Exception]:
+    """Train the starts that runs wait for, before them: side by side they would train them twice.
+
+    Where one fails all runs that begin there have failed too.
+    """
+    from leanbayes.cli.jobs import run_all
+
+    waiting = [run for run in record.missing if bench.needs_start(run)]
+    seeds, errors = list(dict.fromkeys(seed for _, seed in waiting)), []
+    if bench.starts is None:
+        return []
+    with closing(run_all(bench.starts, seeds, jobs)) as ends:
         for ended in ends:
-            run = missing[ended.at]
+            seed = seeds[ended.at]
             if ended.error is None:
-                record.done[run] = ended.value
-                _tell(run[0], ended.value)
+                record.begun[seed] = ended.value
+                typer.echo(f"start, seed {seed}: {ended.value.seconds:.1f} s", err=True)
             else:
-                errors[ended.at] = ended.error
-                record.failed[run] = " ".join(str(ended.error).split())
-                typer.echo(f"{run[0]}, seed {run[1]}: {record.failed[run]}", err=True)
+                errors.append(ended.error)
+                for run in (run for run in waiting if run[1] == seed):
+                    _tell_failure(record, run, ended.error, "its start failed: ")
             save(out, text_of(record.plain()))
-    return [errors[at] for at in sorted(errors)]
+    return errors
+
+
+def _tell_failure(record: Record, run: Run, error: Exception, words: str = "") -> None:
+    record.failed[run] = words + " ".join(str(error).split())
+    typer.echo(f"{run[0]}, seed {run[1]}: {record.failed[run]}", err=True)
 
 
 def _word(given: Mapping[str, Any], label: str) -> str:
@@ -174,7 +260,8 @@ def _command(given: Mapping[str, Any], methods: str) -> str:
         if not change.startswith("methods.") or change.split(".")[1] in labels:
             words += ["--set", change]
     words += ["--seeds", str(given["seeds"]), "--seed", str(given["seed"]), "--part", given["part"]]
-    words += [f"--{name}" for name in ("splits", "smoke") if given[name]]
+    words += [f"--{name}" for name in ("start", "splits", "smoke") if given[name]]
+    words += [] if given["price"] else ["--no-price"]
     return shlex.join(words)
 
 
