@@ -64,10 +64,11 @@ RANKS = {
     "experiments": 12,
     "recipes": 11,
     "records": 11,
+    "evaluation": 12,
     "reporting": 12,
-    "": 12,  # the package's own __init__: public names
-    "cli": 13,
-    "__main__": 14,
+    "": 13,  # the package's own __init__: public names
+    "cli": 14,
+    "__main__": 15,
 }
 
 

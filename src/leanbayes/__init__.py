@@ -7,6 +7,7 @@ p.probs, p.total, p.aleatoric, p.epistemic
 
 from leanbayes import attacks as attacks
 from leanbayes import data as data
+from leanbayes import evaluation as evaluation
 from leanbayes import metrics as metrics
 from leanbayes import models as models
 from leanbayes import schedule as schedule
@@ -33,6 +34,8 @@ from leanbayes.errors import NonFinite as NonFinite
 from leanbayes.errors import OutOfMemory as OutOfMemory
 from leanbayes.errors import PlanError as PlanError
 from leanbayes.errors import TrainingError as TrainingError
+from leanbayes.evaluation import Suite as Suite
+from leanbayes.evaluation import evaluate as evaluate
 from leanbayes.features import predict_features as predict_features
 from leanbayes.fitting import fit_posterior as fit_posterior
 from leanbayes.groups import param_groups as param_groups

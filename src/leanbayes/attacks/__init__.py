@@ -38,6 +38,7 @@ def pgd(  # noqa: PLR0913
     average: Average = "probabilities",
     bounds: tuple[float, float] | None = (0.0, 1.0),
     rows: int = 256,
+    first: int | None = None,
 ) -> Tensor:
     """Inputs near `x` that make the targets `y` unlikely, by projected gradient ascent.
 
@@ -68,6 +69,8 @@ def pgd(  # noqa: PLR0913
         average: Attack the mean of the draws' probabilities, or the mean of their losses.
         bounds: Least and largest pixel; None for inputs without any.
         rows: Examples that are attacked at once; the result does not depend on it.
+        first: Index of the first row in its data set: every row then has a random start of its
+            own, by its index, whatever the batch. By default one generator serves the batch.
 
     Returns:
         Changed inputs on the scale of `x`, without a graph.
@@ -87,7 +90,7 @@ def pgd(  # noqa: PLR0913
         victim = Victim.of(model, likelihood, samples, seed, average=average, scale=scale)
         x, y = x.detach().clone(), y.detach().clone()  # tensors of inference mode have no gradient
         clean = ball.within_bounds(scale.undo(x))
-        start = ball.random(clean, victim.seed) if random_start else clean
+        start = ball.random(clean, victim.seed, first) if random_start else clean
         with victim.open():
             parts = [
                 _climbed(victim, ball, (clean[at], start[at], y[at]), steps)

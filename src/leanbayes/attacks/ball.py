@@ -11,6 +11,7 @@ from torch import Tensor
 
 from leanbayes.data import Normalize
 from leanbayes.errors import ConfigError, DataError
+from leanbayes.noise import key_seed
 
 Norm = Literal["inf", "2"]
 ROOM = 1e-4  # pixels that were normalised and back may leave their bounds by rounding
@@ -46,16 +47,32 @@ class Ball:
             )
         return pixels.clamp(low, high)
 
-    def random(self, clean: Tensor, seed: int) -> Tensor:
-        """A point of the ball, evenly; drawn on the CPU, so that devices agree."""
-        source = torch.Generator().manual_seed(seed)
-        if self.norm == "inf":
-            shift = torch.rand(clean.shape, generator=source, dtype=clean.dtype) * 2 - 1
+    def random(self, clean: Tensor, seed: int, first: int | None = None) -> Tensor:
+        """A point of the ball, evenly; drawn on the CPU, so that devices agree.
+
+        Args:
+            clean: The middle.
+            seed: Of the point.
+            first: Index of the first row, where a row's point shall not depend on the batch.
+        """
+        if first is None:
+            shift = self._shift(clean, torch.Generator().manual_seed(seed))
         else:
-            shift = _unit(torch.randn(clean.shape, generator=source, dtype=clean.dtype))
-            lot = torch.rand(len(clean), generator=source, dtype=clean.dtype)
-            shift = shift * _by_row(lot ** (1 / max(clean[0].numel(), 1)), shift)
+            sources = (
+                torch.Generator().manual_seed(key_seed(seed, "start", first + row))
+                for row in range(len(clean))
+            )
+            parts = [self._shift(clean[:1], source) for source in sources]
+            shift = torch.cat(parts) if parts else clean.cpu()
         return self.project(clean + self.eps * shift.to(clean.device), clean)
+
+    def _shift(self, like: Tensor, source: torch.Generator) -> Tensor:
+        """A point of the unit ball around 0 a row."""
+        if self.norm == "inf":
+            return torch.rand(like.shape, generator=source, dtype=like.dtype) * 2 - 1
+        shift = _unit(torch.randn(like.shape, generator=source, dtype=like.dtype))
+        lot = torch.rand(len(like), generator=source, dtype=like.dtype)
+        return shift * _by_row(lot ** (1 / max(like[0].numel(), 1)), shift)
 
     def move(self, slope: Tensor) -> Tensor:
         """One step uphill."""

@@ -57,23 +57,54 @@ def evaluate(  # noqa: PLR0913
     beside: Annotated[
         list[Path] | None, typer.Option(help="A further run in the picture. May be repeated.")
     ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            help="quick, standard, full, or splits: test,corrupted:fog,noise,rotated,ood:NAME,pgd."
+        ),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a suite: corrupt, shift and attack so many rows only."),
+    ] = None,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Of a suite: figures by number of samples too.")
+    ] = False,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="Of a suite: most and least certain images too.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Of a suite: JSON file for `report`, written by splits.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Of a suite: keep the splits that the file has.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score a finished run: accuracy, NLL, ECE and Brier score, or RMSE and log density.
 
     With --ood: AUROC of foreign data against the data, by total and by epistemic uncertainty. With
-    --picture: maps of labels and uncertainty of some images.
+    --picture: maps of labels and uncertainty of some images. With --suite: many splits, with
+    curves, into a file.
 
-    Example: leanbayes evaluate runs/one --ood digits
+    Example: leanbayes evaluate runs/one --suite standard --rows 50 --ood digits --out one.json
     """
+    given = dict(locals())
     from leanbayes.cli.card import load_run
+    from leanbayes.cli.evaluate_suite import check_flags, evaluate_suite
     from leanbayes.cli.figures import Judge
     from leanbayes.cli.readers import part_of, read_data
 
+    check_flags(given)
     card, net = load_run(run, model)
     _check_picture(card, picture, beside or [])
     name = str(card.data.get("reader")) if data is None else data
     found = read_data(name, _options(card, name, root, change or []), "--set")
+    if suite is not None:
+        told = evaluate_suite(given, card, net, found)
+        if told is not None:
+            _print(told, as_json)
+        return
     judge = Judge(card, net.to(device_of(device)), batch, {"samples": samples, "seed": seed})
     judges = {run: judge, **_others(judge, beside or [], model)}
     judged = judge.judged(part_of(found, part), found.normalize, found.ignore_index)

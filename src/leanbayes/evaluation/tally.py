@@ -1,0 +1,93 @@
+"""What is added up of one split: scores, and where asked for the sweep over samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from torch import Tensor
+
+from leanbayes.evaluation.asked import Asked
+from leanbayes.evaluation.dense import DenseScore
+from leanbayes.evaluation.numbers import NumberScore
+from leanbayes.evaluation.part import batches_of, rows_at, share_of
+from leanbayes.evaluation.scores import LabelScore, Score
+from leanbayes.evaluation.split import Split
+from leanbayes.evaluation.suite import Suite
+from leanbayes.evaluation.sweep import Sweep
+from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
+
+
+class Tally:
+    """Scores of a split, and the sweep; begun by its first prediction."""
+
+    def __init__(self, score: Score, task: str, sweep: Sweep | None) -> None:
+        self.score, self.task, self.sweep = score, task, sweep
+
+    def add(self, found: Prediction, target: Tensor | None) -> None:
+        """Take a batch."""
+        self.score.add(found, target)
+        if self.sweep is not None:
+            self.sweep.add(found, target)
+
+    def merge(self, other: Self) -> None:
+        """Take over what was seen of the rows that come next."""
+        self.score.merge(other.score)
+        if self.sweep is not None and other.sweep is not None:
+            self.sweep.merge(other.sweep)
+
+    def figures(self) -> dict[str, float]:
+        """Of the scores."""
+        return self.score.figures()
+
+    def curves(self) -> dict[str, Any]:
+        """Of the scores and of the sweep."""
+        swept = {} if self.sweep is None else {"samples": self.sweep.curve()}
+        return {**self.score.curves(), **swept}
+
+
+def tally_of(
+    asked: Asked, split: Split, rank: int, world: int, advance: Callable[[int], None]
+) -> Tally | None:
+    """This process' rows of a split; None where it has none.
+
+    Args:
+        asked: The model and how it is asked.
+        split: The split.
+        rank: Of this process among those that share the rows.
+        world: How many share them.
+        advance: Told the cost of every batch.
+    """
+    keep = asked.suite.sweep and split.kind == "clean"
+    size = asked.rows_of_pass(rows_at(split.part, [0])[0], keep)
+    tally = None
+    for batch in batches_of(split.part, share_of(split.count, size, rank, world), size):
+        found = asked.predict(asked.inputs(split, batch), keep=keep)
+        dense = isinstance(found, Classification) and found.probs.dim() > 2
+        found = found if dense else found.to("cpu")
+        tally = tally or _begun(asked, split, found, keep)
+        tally.add(found, None if split.kind == "foreign" else batch.y)
+        advance(len(found) * split.price)
+    return tally
+
+
+def _begun(asked: Asked, split: Split, found: Prediction, keep: bool) -> Tally:
+    score, task = _score(found, asked.suite)
+    if split.kind == "foreign":
+        score = Score(score.classes)
+    return Tally(score, task, Sweep(asked) if keep else None)
+
+
+def _score(found: Prediction, suite: Suite) -> tuple[Score, str]:
+    match found:
+        case Classification() if found.probs.dim() > 2:
+            classes = found.probs.shape[1]
+            return DenseScore(classes, suite.ignore_index, suite.classes), "segmentation"
+        case Classification():
+            return LabelScore(found.probs.shape[1], suite.ignore_index), "classification"
+        case BinaryClassification():
+            return LabelScore(2, suite.ignore_index), "binary"
+        case Regression():
+            return NumberScore(), "regression"
+        case _:
+            raise TypeError(f"no figures for {type(found).__name__}")
