@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leanbayes.cli.compare_record import Record, text_of
-from leanbayes.cli.compare_table import table_of
+from leanbayes.cli.compare_table import is_shown, table_of
+from leanbayes.cli.compare_words import command_of, tables_of, word_of
 from leanbayes.cli.record_file import check_place, save
 
 if TYPE_CHECKING:  # they import torch
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # they import torch
     from leanbayes.cli.compare_kept import Kept
     from leanbayes.cli.compare_runs import Bench, Outcome
     from leanbayes.cli.compare_settings import Lineup
+    from leanbayes.cli.compare_suite import SuiteAsk
 
 SMOKE_SEEDS = 2
 
@@ -78,6 +79,23 @@ def compare(  # noqa: PLR0913
     price: Annotated[
         bool, typer.Option("--price/--no-price", help="Measure what every method costs.")
     ] = True,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            help="Evaluate every run on quick, standard, full, or splits: test,corrupted:fog,noise,"
+            "rotated,ood:NAME,pgd; a table [suite] in the file does so too."
+        ),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a suite: corrupt, shift and attack so many rows only."),
+    ] = None,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Of a suite: figures by number of samples too.")
+    ] = False,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="Of a suite: most and least certain images too.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="File of the record, JSON.")] = None,
     keep: Annotated[
         Path | None,
@@ -101,8 +119,11 @@ def compare(  # noqa: PLR0913
     from leanbayes.cli.compare_data import Sets
     from leanbayes.cli.compare_kept import Kept, folder_of
     from leanbayes.cli.compare_settings import labelled, lineup_of, parts_of
+    from leanbayes.cli.compare_suite import suite_asked
 
-    tables, parts, sets = _tables(given), parts_of(part), Sets()
+    tables, parts, sets = tables_of(given), parts_of(part), Sets()
+    splits_asked = suite_asked(tables.pop("suite", None), given)
+    _check_parts(parts, splits_asked)
     names = labelled(methods, tables)
     lineup = lineup_of(tables, names, change or (), sets, start=start)
     check_place(out, resume=resume)
@@ -114,6 +135,7 @@ def compare(  # noqa: PLR0913
         smoke=smoke,
         priced=seed if price else None,
         by_row=len(every) == 1,
+        suite=splits_asked,
     )
     with folder_of(keep, out, needed=bool(lineup.starts)) as folder:
         bench = _bench(lineup, ask, folder, sets)
@@ -132,6 +154,13 @@ def compare(  # noqa: PLR0913
         raise errors[0]
 
 
+def _check_parts(parts: Sequence[str], suite: SuiteAsk | None) -> None:
+    from leanbayes.errors import ConfigError
+
+    if suite is not None and len(parts) > 1:
+        raise ConfigError(f"--suite is made of one part: write --part {parts[0]}")
+
+
 def _bench(lineup: Lineup, ask: Ask, folder: Path | None, sets: Sets) -> Bench:
     """What runs; with starts where a method begins at one."""
     from leanbayes.cli.compare_runs import Bench
@@ -145,11 +174,11 @@ def _bench(lineup: Lineup, ask: Ask, folder: Path | None, sets: Sets) -> Bench:
 def _record(given: Mapping[str, Any], bench: Bench, seeds: range, kept: Kept) -> Record:
     """The record with nothing in it yet."""
     names, parts = list(bench.lineup.settings), bench.ask.parts
-    head = {"command": _command(given, given["methods"]), "data": given["data"]}
+    head = {"command": command_of(given, given["methods"]), "data": given["data"]}
     head |= {"seeds": list(seeds)} | ({"parts": list(parts)} if len(parts) > 1 else {})
     return Record(
         head,
-        {name: _command(given, _word(given, name)) for name in names},
+        {name: command_of(given, word_of(given, name)) for name in names},
         seeds,
         parts,
         most=bench.lineup.seeds,
@@ -210,67 +239,13 @@ def _tell_failure(record: Record, run: Run, error: Exception, words: str = "") -
     typer.echo(f"{run[0]}, seed {run[1]}: {record.failed[run]}", err=True)
 
 
-def _word(given: Mapping[str, Any], label: str) -> str:
-    """What `--methods` says of this label."""
-    words: list[str] = [word.strip() for word in given["methods"].split(",")]
-    return next(word for word in words if word.partition("=")[0].strip() == label)
-
-
-def _tables(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings file, with what the flags say in its place."""
-    from leanbayes.cli.settings_file import read_tables
-
-    tables = {} if given["config"] is None else read_tables(given["config"])
-    tables.pop("method", None)
-    name, options = _reader(given["data"])
-    data = dict(tables.get("data", {}))
-    data = data if data.get("name") == name else {"name": name}
-    if given["root"] is not None:
-        options["root"] = given["root"]
-    tables["data"] = {**data, "options": {**data.get("options", {}), **options}}
-    model = {} if given["model"] is None else {"name": given["model"]}
-    if given["weights"] is not None:
-        model["weights"] = str(given["weights"])
-    tables["model"] = {**tables.get("model", {}), **model}
-    return tables
-
-
-def _reader(data: str) -> tuple[str, dict[str, Any]]:
-    """Reader and options of a name; `uci-boston` is `uci` with name = "boston"."""
-    from inspect import signature
-
-    from leanbayes.cli.readers import DATA
-
-    first, _, rest = data.partition("-")
-    if data not in DATA and rest and first in DATA and "name" in signature(DATA[first]).parameters:
-        return first, {"name": rest}
-    return data, {}
-
-
-def _command(given: Mapping[str, Any], methods: str) -> str:
-    """The command that gives these figures again, of some methods."""
-    from leanbayes.records import shown
-
-    words = ["leanbayes", "compare", given["data"], "--methods", methods]
-    labels = [word.partition("=")[0].strip() for word in methods.split(",")]
-    for name in ("model", "weights", "root", "config", "samples"):
-        if given[name] is not None:
-            words += [f"--{name}", shown(given[name])]
-    for change in given["change"] or ():
-        if not change.startswith("methods.") or change.split(".")[1] in labels:
-            words += ["--set", change]
-    words += ["--seeds", str(given["seeds"]), "--seed", str(given["seed"]), "--part", given["part"]]
-    words += [f"--{name}" for name in ("start", "splits", "smoke") if given[name]]
-    words += [] if given["price"] else ["--no-price"]
-    return shlex.join(words)
-
-
 def _tell(name: str, outcome: Outcome) -> None:
-    several = len(outcome.figures) > 1
+    several, whole = len(outcome.figures) > 1, outcome.evaluation is not None
     words = [
         f"{part + ' ' if several else ''}{key} {value:.4g}"
         for part, figures in outcome.figures.items()
         for key, value in figures.items()
+        if value is not None and (not whole or is_shown(key))
     ]
     line = f"{name}, seed {outcome.seed}: {', '.join(words)}, {outcome.seconds:.1f} s"
     typer.echo(line, err=True)

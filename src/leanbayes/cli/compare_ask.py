@@ -7,6 +7,7 @@ from typing import Any
 
 import leanbayes as lb
 from leanbayes.cli.card import PLACES
+from leanbayes.cli.compare_suite import SuiteAsk
 from leanbayes.cli.prepare import Prepared
 from leanbayes.cli.settings_file import Named, RunSettings
 from leanbayes.cli.smoke import short
@@ -26,6 +27,7 @@ class Ask:
         smoke: A few rows and steps only.
         priced: The seed whose runs are priced; None for no prices.
         by_row: Keep the scores of every row too: what one seed can be judged by.
+        suite: Splits that every run is evaluated on; the parts alone if None.
     """
 
     parts: tuple[str, ...] = ("test",)
@@ -34,6 +36,7 @@ class Ask:
     smoke: bool = False
     priced: int | None = None
     by_row: bool = False
+    suite: SuiteAsk | None = None
 
 
 def seeded(settings: RunSettings, seed: int, ask: Ask) -> RunSettings:
@@ -76,6 +79,7 @@ def config_of(ready: Prepared, ask: Ask) -> dict[str, Any]:
         "samples": settings.method.default_samples if ask.samples is None else ask.samples,
         "splits": ask.splits,
         "smoke": ask.smoke,
+        **({} if ask.suite is None else {"suite": ask.suite.to_json()}),
         **_sometimes(settings),
     }
 

@@ -123,7 +123,8 @@ class Record:
             "training_seconds": outcome.training_seconds,
             "figures": self._shown(outcome.figures),
         }
-        found |= {} if outcome.start is None else {"start": outcome.start}
+        more = {"start": outcome.start, "evaluation": outcome.evaluation}
+        found |= {key: value for key, value in more.items() if value is not None}
         return found | {k: v for k, v in outcome.origin.items() if v != origin[k]}
 
     def _shown(self, figures: Mapping[str, Any]) -> Any:
@@ -191,6 +192,7 @@ class Record:
                 origin={name: run[name] if name in run else row[name] for name in names},
                 prices=row.get("prices") if run is runs[0] else None,
                 start=run.get("start"),
+                evaluation=run.get("evaluation"),
                 rows=self.rows_of(row["method"], int(run["seed"])),
                 **common,
             )

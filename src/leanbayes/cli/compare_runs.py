@@ -38,6 +38,7 @@ class Outcome:
         origin: Commit and environment.
         prices: Of `lb.price`, where they were asked for.
         start: Hash of the weights that it started from, where they are shared.
+        evaluation: Of `lb.evaluate`, where a suite was asked for.
         rows: Scores of every row, where they were asked for.
     """
 
@@ -51,6 +52,7 @@ class Outcome:
     origin: Mapping[str, Any]
     prices: Mapping[str, Any] | None = None
     start: str | None = None
+    evaluation: Mapping[str, Any] | None = None
     rows: Rows = field(default_factory=dict)
 
 
@@ -82,10 +84,18 @@ class Bench:
             method, likelihood = ready.settings.method, ready.likelihood
             done = lb.adapt(ready.net, method, likelihood=likelihood, **arguments)
         trained = time.perf_counter() - start
-        judged = {n: _judged(done.model, part, ready, self.ask) for n, part in parts.items()}
+        evaluation = self._evaluation(done.model, ready)
+        judged = {
+            name: _judged(done.model, part, ready, self.ask)
+            for name, part in parts.items()
+            if evaluation is None or self.ask.by_row
+        }
+        figures = {name: found.figures for name, found in judged.items()}
+        if evaluation is not None:
+            figures = {self.ask.parts[0]: evaluation["summary"]}
         return Outcome(
             seed=seed,
-            figures={name: found.figures for name, found in judged.items()},
+            figures=figures,
             seconds=time.perf_counter() - start,
             training_seconds=trained,
             parameters=parameters,
@@ -94,6 +104,7 @@ class Bench:
             origin=_origin(done.model, made_at),
             prices=self._prices(done.model, ready, seed),
             start=self._start(label, seed),
+            evaluation=evaluation,
             rows={name: _rows(found) for name, found in judged.items()} if self.ask.by_row else {},
         )
 
@@ -122,6 +133,12 @@ class Bench:
         data = self.sets.read(settings.data)
         torch.manual_seed(seed)
         return prepare(settings, data)
+
+    def _evaluation(self, model: lb.BayesianModel, ready: Prepared) -> dict[str, Any] | None:
+        ask = self.ask
+        if ask.suite is None:
+            return None
+        return ask.suite.evaluated(model, ready, self.sets, ask.parts[0], ask.samples)
 
     def _prices(
         self, model: lb.BayesianModel, ready: Prepared, seed: int

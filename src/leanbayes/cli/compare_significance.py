@@ -17,7 +17,7 @@ LEVEL = 0.05
 def significance(
     own: Sequence[Outcome], base: Sequence[Outcome], part: str
 ) -> dict[str, dict[str, Any]]:
-    """Difference to the baseline by figure, with `p` and whether that is `better`.
+    """Difference to the baseline by figure that can be better, with `p` and whether it is `better`.
 
     Several common seeds are the pairs of a t-test. Of one seed the rows are, for figures that are
     means over rows; others have a difference and nothing else.
@@ -26,7 +26,8 @@ def significance(
     pairs = [(outcome, others[outcome.seed]) for outcome in own if outcome.seed in others]
     if not pairs:
         return {}
-    names = [n for n in pairs[0][0].figures[part] if all(_has(p, part, n) for p in pairs)]
+    known = [name for name in pairs[0][0].figures[part] if direction(name)]
+    names = [name for name in known if all(_has(pair, part, name) for pair in pairs)]
     return {name: _tested(pairs, part, name) for name in names}
 
 

@@ -129,7 +129,7 @@ class Starts:
 
 def _config(ready: Prepared, ask: Ask) -> dict[str, Any]:
     """Without what concerns predictions alone."""
-    found = {k: v for k, v in config_of(ready, ask).items() if k != "samples"}
+    found = {k: v for k, v in config_of(ready, ask).items() if k not in ("samples", "suite")}
     return {**found, "data": {k: v for k, v in found["data"].items() if k != "part"}}
 
 

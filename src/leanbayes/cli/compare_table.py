@@ -11,7 +11,11 @@ from leanbayes.reporting.words import direction
 
 Row = Mapping[str, Any]
 Lines = Sequence[tuple[Row, str, Mapping[str, Any]]]  # row, part, figures
-HIDDEN = ("iou_",)  # in the record alone
+HIDDEN = ("iou_",)  # in the record alone; of a suite all but these:
+SHOWN = (
+    *("accuracy", "nll", "ece", "brier", "rmse", "lpd", "coverage_95", "mean_iou"),
+    *("corrupted_accuracy", "corrupted_nll", "corrupted_ece", "auroc_"),
+)
 JUDGED = ("nll", "lpd", "rmse", "accuracy")  # the first of them that is there is told of in words
 BOLD = "\033[1m", "\033[0m"
 
@@ -26,7 +30,8 @@ def table_of(rows: Sequence[Row], parts: Sequence[str], *, bold: bool = False) -
     """
     lines = [(row, part, _of_part(row, "figures", part, parts)) for row in rows for part in parts]
     every = dict.fromkeys(name for _, _, figures in lines for name in figures)
-    names = [name for name in every if not name.startswith(HIDDEN)]
+    whole = any("evaluation" in run for row in rows for run in row.get("runs", []))
+    names = [name for name in every if (is_shown(name) if whole else not name.startswith(HIDDEN))]
     several = len(parts) > 1
     head = ["method", *(["part"] if several else []), *names, *CELLS]
     best = {(part, name): _best(lines, part, name) for part in parts for name in names}
@@ -58,6 +63,11 @@ PRICES: Mapping[str, Callable[[Row], str]] = {
     "activations": lambda price: _times(price.get("activation_ratio")),
     "peak memory": lambda price: _times(price.get("peak_memory_ratio")),
 }
+
+
+def is_shown(name: str) -> bool:
+    """True for a figure of a suite that is told on the terminal."""
+    return any(name == word or (word[-1] == "_" and name.startswith(word)) for word in SHOWN)
 
 
 def _prices(row: Row) -> list[str]:
