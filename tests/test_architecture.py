@@ -60,6 +60,8 @@ RANKS = {
     "diversity": 9,
     "features": 9,
     "price": 9,
+    "landscape": 9,
+    "layer_map": 7,
     "train": 10,
     "experiments": 12,
     "recipes": 11,

@@ -66,8 +66,10 @@ def test_members_are_compared_as_by_a_double_loop():
     assert expected["disagreement"] > 0.05
     for name, value in expected.items():
         assert getattr(found, name) == pytest.approx(value, rel=1e-5), name
-    mean = torch.tensor(probs).mean(0).argmax(1)
-    assert found.ensemble_accuracy == pytest.approx((mean == y).float().mean().item())
+    mean = torch.tensor(probs).mean(0)
+    right = (mean.argmax(1) == y).float().mean().item()
+    assert found.ensemble_accuracy == pytest.approx(right)
+    assert found.ensemble_nll == pytest.approx(nn.functional.nll_loss(mean.log(), y).item())
     assert found.members == 4
     assert not found.collapsed
 

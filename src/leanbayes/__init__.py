@@ -39,6 +39,8 @@ from leanbayes.evaluation import evaluate as evaluate
 from leanbayes.features import predict_features as predict_features
 from leanbayes.fitting import fit_posterior as fit_posterior
 from leanbayes.groups import param_groups as param_groups
+from leanbayes.landscape import landscape as landscape
+from leanbayes.layer_map import layer_map as layer_map
 from leanbayes.layers import Host as Host
 from leanbayes.layers import register_host as register_host
 from leanbayes.likelihood import Bernoulli as Bernoulli

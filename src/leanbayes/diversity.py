@@ -29,6 +29,7 @@ class Diversity:
             over pairs.
         accuracy: Accuracy of a member, averaged over members.
         ensemble_accuracy: Accuracy of the average of the members.
+        ensemble_nll: Negative log-likelihood of the average of the members.
         kl: KL(p_s || p_t) between members' predictives in nats, averaged over ordered pairs.
         distance: Largest total variation between two members on any element.
         collapsed: No disagreement, and no distance above 1e-3.
@@ -38,6 +39,7 @@ class Diversity:
     disagreement: float
     accuracy: float
     ensemble_accuracy: float
+    ensemble_nll: float
     kl: float
     distance: float
 
@@ -58,7 +60,8 @@ class Diversity:
         return (
             f"{self.members} members: disagreement {self.disagreement:.4f}, normalised "
             f"{self.normalised:.4f}; accuracy {self.accuracy:.4f}, of the ensemble "
-            f"{self.ensemble_accuracy:.4f}; KL {self.kl:.4g}, distance up to {self.distance:.4g}"
+            f"{self.ensemble_accuracy:.4f}, its NLL {self.ensemble_nll:.4f}; "
+            f"KL {self.kl:.4g}, distance up to {self.distance:.4g}"
             f"{'; collapsed' if self.collapsed else ''}"
         )
 
@@ -119,7 +122,8 @@ class _Sums:
 
     def __init__(self) -> None:
         self.members = self.elements = 0
-        self.differ = self.right = self.ensemble_right = self.kl = self.distance = 0.0
+        self.differ = self.right = self.kl = self.distance = 0.0
+        self.ensemble_right = self.ensemble_nll = 0.0
 
     def add(self, probs: Tensor, target: Tensor) -> None:
         """Probabilities [S, M, C] of S members at M elements, and their labels [M]."""
@@ -130,7 +134,9 @@ class _Sums:
         pairs = count * (count - 1)
         self.differ += float(label_disagreement(labels)) * len(target)
         self.right += float((labels == target).sum()) / count
-        self.ensemble_right += float((probs.mean(0).argmax(1) == target).sum())
+        average = probs.mean(0)
+        self.ensemble_right += float((average.argmax(1) == target).sum())
+        self.ensemble_nll -= float(average.gather(1, target[:, None]).log().sum())
         self.kl += float(_kl_sums(probs).sum()) / pairs
         distances = (float((row - probs).abs().sum(2).max()) / 2 for row in probs)
         self.distance = max(self.distance, *distances)
@@ -145,6 +151,7 @@ class _Sums:
             disagreement=self.differ / n,
             accuracy=self.right / n,
             ensemble_accuracy=self.ensemble_right / n,
+            ensemble_nll=self.ensemble_nll / n,
             kl=self.kl / n,
             distance=self.distance,
         )

@@ -1,8 +1,9 @@
-"""Write the mean network, or a member, into the stock parameters of a converted network."""
+"""Write the mean network, a member or a draw into the stock parameters of a converted network."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +12,19 @@ from leanbayes.layers.base import Host
 from leanbayes.surgery import hosts
 
 Holder = tuple[Host, str]
+Value = Callable[[Host, str], Tensor | None]  # of a slot; None leaves the layer as it is
 
 
-def settle(net: nn.Module, member: int | None) -> None:
+def settle(net: nn.Module, member: int | None, value: Value | None = None) -> None:
     """Every posterior once; a tensor that other layers use as it is gets a copy of its own.
 
     Two layers may share a tensor while only one of them draws it (the embedding and the output of
     a language model): writing into it would change the other layer.
+
+    Args:
+        net: A converted network.
+        member: Whose locations are written; None for the mean network's.
+        value: What a slot is worth instead of its location: a draw, say.
     """
     holders: dict[int, list[Holder]] = defaultdict(list)
     for _, host in hosts(net):
@@ -26,17 +33,22 @@ def settle(net: nn.Module, member: int | None) -> None:
     held = Counter(id(p) for m in net.modules() for p in m._parameters.values() if p is not None)
     with torch.no_grad():
         for group in holders.values():
-            _settle(group, held, member)
+            host, slot = group[0]
+            read = location(host, slot, member) if value is None else value(host, slot)
+            if read is not None:
+                _settle(group, held, read)
         for _, host in hosts(net):
             host.settle(member)
 
 
-def _settle(group: list[Holder], held: Counter[int], member: int | None) -> None:
-    host, slot = group[0]
+def location(host: Host, slot: str, member: int | None) -> Tensor | None:
+    """The location of a slot (of a member); None of a mask, which the mean network has not."""
     posterior = host.posterior(slot)
-    if posterior.by_input:  # the mean network has no masks
-        return
-    value = posterior.mean(host.base(slot), member)
+    return None if posterior.by_input else posterior.mean(host.base(slot), member)
+
+
+def _settle(group: list[Holder], held: Counter[int], value: Tensor) -> None:
+    host, slot = group[0]
     if not host.is_tensor(slot):
         _absorb(host, slot, value, held)
     elif not torch.equal(value, host.base(slot)):
@@ -59,4 +71,6 @@ def _absorb(host: Host, slot: str, factor: Tensor, held: Counter[int]) -> None:
     for name, tensor in host._parameters.items():
         if tensor is not None and tensor.dim() > 1 and held[id(tensor)] > 1:
             host._parameters[name] = nn.Parameter(tensor.clone(), tensor.requires_grad)
-    host.absorb(slot, factor)
+    host.absorb("out_scale" if slot == "out_mask" else slot, factor)
+    if slot == "out_mask" and isinstance(host.bias, Tensor):  # it multiplies the bias too
+        host.bias.mul_(factor)

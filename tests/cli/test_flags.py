@@ -144,7 +144,7 @@ def example(command):
 EXAMPLES = {command.callback.__name__: example(command) for command in app.registered_commands}
 HERE = (
     *("adapt", "predict", "evaluate", "info", "methods", "models", "data"),
-    *("compare", "experiment", "recipes"),
+    *("compare", "experiment", "recipes", "landscape", "trajectory"),
 )
 
 

@@ -40,6 +40,21 @@ def test_the_best_checkpoint_predicts_as_the_figures_said(ema, tmp_path):
     assert digest(fresh) == digest(model)
 
 
+def test_any_checkpoint_that_is_kept_can_be_restored_by_its_step(tmp_path):
+    model, folder = model_of(), tmp_path / "run"
+    config = settings(steps=12, evaluate_every=3, save_every=3, folder=str(folder), keep=3)
+    kept = Kept(model)
+    options = {"validation": problem(60, seed=1), "config": config, "callbacks": [kept]}
+    lb.fit(model, problem(24), lb.Categorical(), **options)
+    fresh = model_of()
+    for step in (6, 9, 12):
+        assert lb.restore(fresh, folder, step) == step
+        for name, value in fresh.state_dict().items():
+            assert torch.equal(value, kept.states[step][name]), name
+    with pytest.raises(lb.CheckpointError, match=r"no checkpoint 7; it keeps .*6, 9, 12"):
+        lb.restore(fresh, folder, 7)
+
+
 def test_what_cannot_be_restored_says_why_and_changes_nothing(tmp_path):
     model = model_of()
     lb.fit(model, problem(), lb.Categorical(), config=settings(folder=str(tmp_path / "run")))

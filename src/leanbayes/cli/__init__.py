@@ -17,6 +17,7 @@ from leanbayes.cli.demo import demo
 from leanbayes.cli.evaluate import evaluate
 from leanbayes.cli.experiment import experiment
 from leanbayes.cli.info import info
+from leanbayes.cli.landscape import landscape
 from leanbayes.cli.launch import SETTINGS as LAUNCH
 from leanbayes.cli.launch import launch
 from leanbayes.cli.listings import data, models
@@ -25,6 +26,7 @@ from leanbayes.cli.predict import predict
 from leanbayes.cli.recipes_command import recipes
 from leanbayes.cli.report_command import report
 from leanbayes.cli.train import adapt, train
+from leanbayes.cli.trajectory import trajectory
 
 __all__ = ["app", "main"]
 
@@ -38,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS = (demo, train, adapt, predict, evaluate, compare, experiment, report)
-for command in (*COMMANDS, info, methods, models, data, recipes):
+for command in (*COMMANDS, landscape, trajectory, info, methods, models, data, recipes):
     app.command()(command)
 app.command(context_settings=dict(LAUNCH))(launch)
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import leanbayes as lb
 from leanbayes.cli.settings_file import Named
 from leanbayes.data.dataset import Data, Normalize, as_float
-from leanbayes.errors import CheckpointError, ConfigError
+from leanbayes.errors import CheckpointError, ConfigError, DataError
 from leanbayes.model import BayesianModel
 from leanbayes.storage import parse_json, render_json
 from leanbayes.train.fields import listed
@@ -125,6 +125,17 @@ class Card:
             return x.to(kind)
         scale = self.normalize
         return (as_float(x) if scale is None else scale(x)).to(kind)
+
+    def rescaled(self, x: Tensor, scale: Normalize | None) -> Tensor:
+        """Inputs of other data, brought from their scale to that of the run."""
+        if tuple(x.shape[1:]) != self.shape:
+            found, wanted = ("x".join(map(str, s)) for s in (x.shape[1:], self.shape))
+            raise DataError(f"inputs are {found}; those of the run were {wanted}")
+        own = self.normalize
+        if scale == own or not x.is_floating_point():
+            return x
+        raw = x if scale is None else scale.undo(x)
+        return raw if own is None else own(raw)
 
     def check_trusted(self, allowed: str | None = None) -> None:
         """Refuse a network that runs foreign code unless it was named by hand."""

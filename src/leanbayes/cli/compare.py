@@ -133,7 +133,8 @@ def compare(  # noqa: PLR0913
         samples=samples,
         splits=splits,
         smoke=smoke,
-        priced=seed if price else None,
+        first=seed,
+        price=price,
         by_row=len(every) == 1,
         suite=splits_asked,
     )

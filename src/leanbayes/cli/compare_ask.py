@@ -25,7 +25,8 @@ class Ask:
         samples: Draws a prediction; the method's own number if None.
         splits: Seed s reads split s of the data.
         smoke: A few rows and steps only.
-        priced: The seed whose runs are priced; None for no prices.
+        first: The first seed: its runs are priced, and say which layers are random.
+        price: Measure prices.
         by_row: Keep the scores of every row too: what one seed can be judged by.
         suite: Splits that every run is evaluated on; the parts alone if None.
     """
@@ -34,7 +35,8 @@ class Ask:
     samples: int | None = None
     splits: bool = False
     smoke: bool = False
-    priced: int | None = None
+    first: int = 0
+    price: bool = False
     by_row: bool = False
     suite: SuiteAsk | None = None
 

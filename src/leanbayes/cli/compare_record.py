@@ -103,7 +103,10 @@ class Record:
     def _summary(self, done: Sequence[Outcome]) -> dict[str, Any]:
         """Figures over the seeds, and what each of them gave."""
         figures = {part: _moments([o.figures[part] for o in done]) for part in self.parts}
-        prices = next((o.prices for o in done if o.prices is not None), None)
+        more = {"prices": [o.prices for o in done], "layers": [o.layers for o in done]}
+        first = {
+            key: next((v for v in found if v is not None), None) for key, found in more.items()
+        }
         return {
             "config": done[0].config,
             "figures": self._shown(figures),
@@ -111,7 +114,7 @@ class Record:
             "parameters_added": done[0].parameters_added,
             "seconds": sum(o.seconds for o in done),
             "training_seconds": sum(o.training_seconds for o in done),
-            **({} if prices is None else {"prices": prices}),
+            **{key: value for key, value in first.items() if value is not None},
             "runs": [self._run(o, done[0].origin) for o in done],
         }
 
@@ -191,6 +194,7 @@ class Record:
                 training_seconds=run.get("training_seconds", row["training_seconds"] / len(runs)),
                 origin={name: run[name] if name in run else row[name] for name in names},
                 prices=row.get("prices") if run is runs[0] else None,
+                layers=row.get("layers") if run is runs[0] else None,
                 start=run.get("start"),
                 evaluation=run.get("evaluation"),
                 rows=self.rows_of(row["method"], int(run["seed"])),
@@ -209,7 +213,7 @@ def _failures(failed: Mapping[Run, str], label: str) -> dict[str, Any]:
     return {"failed": next(iter(own.values())), "failed_seeds": list(own)} if own else {}
 
 
-def _moments(figures: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def _moments(figures: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
     return {name: moments([found.get(name) for found in figures]) for name in figures[0]}
 
 

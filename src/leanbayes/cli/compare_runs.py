@@ -37,13 +37,14 @@ class Outcome:
         config: All that the figures depend on but the seed.
         origin: Commit and environment.
         prices: Of `lb.price`, where they were asked for.
+        layers: Of `lb.layer_map`, beside an evaluation.
         start: Hash of the weights that it started from, where they are shared.
         evaluation: Of `lb.evaluate`, where a suite was asked for.
         rows: Scores of every row, where they were asked for.
     """
 
     seed: int
-    figures: Mapping[str, Mapping[str, float]]
+    figures: Mapping[str, Mapping[str, float | None]]
     seconds: float
     training_seconds: float
     parameters: int
@@ -51,6 +52,7 @@ class Outcome:
     config: Mapping[str, Any]
     origin: Mapping[str, Any]
     prices: Mapping[str, Any] | None = None
+    layers: list[dict[str, Any]] | None = None
     start: str | None = None
     evaluation: Mapping[str, Any] | None = None
     rows: Rows = field(default_factory=dict)
@@ -90,7 +92,8 @@ class Bench:
             for name, part in parts.items()
             if evaluation is None or self.ask.by_row
         }
-        figures = {name: found.figures for name, found in judged.items()}
+        figures: dict[str, Mapping[str, float | None]]
+        figures = {name: {**found.figures} for name, found in judged.items()}
         if evaluation is not None:
             figures = {self.ask.parts[0]: evaluation["summary"]}
         return Outcome(
@@ -103,6 +106,7 @@ class Bench:
             config=config,
             origin=_origin(done.model, made_at),
             prices=self._prices(done.model, ready, seed),
+            layers=self._layers(done.model, seed),
             start=self._start(label, seed),
             evaluation=evaluation,
             rows={name: _rows(found) for name, found in judged.items()} if self.ask.by_row else {},
@@ -143,9 +147,13 @@ class Bench:
     def _prices(
         self, model: lb.BayesianModel, ready: Prepared, seed: int
     ) -> Mapping[str, Any] | None:
-        if self.ask.priced != seed:
+        if not self.ask.price or seed != self.ask.first:
             return None
         return priced(model, ready, self.lineup.point, self.ask)
+
+    def _layers(self, model: lb.BayesianModel, seed: int) -> list[dict[str, Any]] | None:
+        shown = self.ask.suite is not None and seed == self.ask.first
+        return lb.layer_map(model) if shown else None
 
     def _start(self, label: str, seed: int) -> str | None:
         if self.starts is None or not self.needs_start((label, seed)):

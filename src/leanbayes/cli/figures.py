@@ -133,18 +133,8 @@ class Judge:
         keep = self.card.data.get("task") == "regression"
         options = {**self.options, "keep_samples": keep}
         for x, y in batches(part, rows_of_pass(self.card, self.batch)):
-            rows = self._rescaled(x, scale)
+            rows = self.card.rescaled(x, scale)
             yield lb.predict(self.model, rows, **options).to("cpu"), y
-
-    def _rescaled(self, x: Tensor, scale: Normalize | None) -> Tensor:
-        if tuple(x.shape[1:]) != self.card.shape:
-            found, wanted = ("x".join(map(str, s)) for s in (x.shape[1:], self.card.shape))
-            raise DataError(f"inputs are {found}; those of the run were {wanted}")
-        own = self.card.normalize
-        if scale == own or not x.is_floating_point():
-            return x
-        raw = x if scale is None else scale.undo(x)
-        return raw if own is None else own(raw)
 
     @staticmethod
     def told_apart(own: Uncertainty, foreign: Uncertainty) -> dict[str, float]:

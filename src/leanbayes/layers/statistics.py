@@ -18,7 +18,7 @@ from leanbayes.errors import PlanError
 from leanbayes.forms import Form, PerDraw, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Drawn, Scope
-from leanbayes.posteriors.base import Posterior, member_index
+from leanbayes.posteriors.base import Posterior, member_index, spread_of
 
 
 class Statistics(Posterior):
@@ -70,6 +70,10 @@ class Statistics(Posterior):
         """Those of a member, or their average; exact where all are equal."""
         values = self.values(base)
         return base + (values - base).mean(0) if member is None else values[member]
+
+    def spread(self, base: Tensor) -> Tensor:
+        """Over the members."""
+        return spread_of(self.values(base))
 
     def kl(self, base: Tensor) -> Tensor:
         """Zero."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
@@ -12,7 +13,13 @@ from leanbayes.forms import Ask, Form, PerDraw, Selected, Shared
 from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Drawn, Granularity, Scope
-from leanbayes.posteriors.base import Editable, Posterior, gradient_of, member_index
+from leanbayes.posteriors.base import (
+    Editable,
+    Posterior,
+    gradient_of,
+    member_index,
+    spread_of,
+)
 from leanbayes.posteriors.shards import whole
 
 IndexScope = Literal["network", "layer", "input", "element"]
@@ -186,6 +193,14 @@ class Bank(Posterior):
         if self.keep is not None:
             return self.keep * values[0] + (1 - self.keep) * values[1]
         return base + (values - base).mean(0)  # exact where all copies are the base
+
+    def spread(self, base: Tensor) -> Tensor:
+        """Over the copies, each by its probability."""
+        values = self.values(base)
+        if self.keep is None:
+            return spread_of(values)
+        gap: Tensor = values[0] - values[1]
+        return gap.abs() * math.sqrt(self.keep * (1 - self.keep))
 
     def kl(self, base: Tensor) -> Tensor:
         """Cross-entropy: by member under a network index, else its mean over the copies."""

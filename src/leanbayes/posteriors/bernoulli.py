@@ -89,6 +89,10 @@ class Mask(_Bernoulli):
         """The factors, [draws, *shape]."""
         return self.factors(noise, base.dtype)
 
+    def spread(self, base: Tensor) -> Tensor:
+        """`sqrt(rate / (1 - rate))`, that of every factor."""
+        return base.new_full((), _factor_std(self.rate))
+
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
         """One: the mean network has no mask."""
         return base.new_ones(())
@@ -119,6 +123,18 @@ class DroppedWeight(_Bernoulli):
         if self.fixed_row is not None:
             factors[:, self.fixed_row] = 1
         return base * factors
+
+    def spread(self, base: Tensor) -> Tensor:
+        """`|base| sqrt(rate / (1 - rate))`, 0 in the fixed row."""
+        spread = base.abs() * _factor_std(self.rate)
+        if self.fixed_row is not None:
+            spread[self.fixed_row] = 0
+        return spread
+
+
+def _factor_std(rate: float) -> float:
+    """Of a factor that is `1 / keep` or 0; at a rate of 1 it is always 0."""
+    return (rate / (1 - rate)) ** 0.5 if rate < 1 else 0.0
 
 
 def _single(base: Tensor) -> Tensor:

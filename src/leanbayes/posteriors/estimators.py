@@ -26,6 +26,10 @@ class MeanFieldPosterior(Posterior):
         self.estimator = estimator
         self.granularity = "batch" if estimator == "shared" else "row"
 
+    def spread(self, base: Tensor) -> Tensor:
+        """Standard deviation of every entry."""
+        return self.std(base)
+
     @abstractmethod
     def std(self, base: Tensor) -> Tensor:
         """Standard deviation of every entry, in the shape of the tensor."""

@@ -14,7 +14,13 @@ from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Scope
-from leanbayes.posteriors.base import Editable, Posterior, gradient_of, member_index
+from leanbayes.posteriors.base import (
+    Editable,
+    Posterior,
+    gradient_of,
+    member_index,
+    spread_of,
+)
 from leanbayes.posteriors.kl import cauchy_kl, normal_kl, pairwise_terms
 from leanbayes.posteriors.scale import inverse_softplus, softplus
 from leanbayes.posteriors.shards import local_part, whole
@@ -134,6 +140,13 @@ class FactorBank(Posterior):
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
         """The location of a member, or their average."""
         return self.location.mean(0) if member is None else self.location[member]
+
+    def spread(self, base: Tensor) -> Tensor:  # noqa: ARG002
+        """`sqrt(mean_k scale_k^2 + var_k mean_k)`; a Cauchy has its scale in place of a deviation.
+
+        Clipping is left out.
+        """
+        return spread_of(self.location, softplus(self.rho).square())
 
     def kl(self, base: Tensor) -> Tensor:  # noqa: ARG002
         """Terms [K], [K, K] (pairwise), or a scalar (averaged_draw)."""

@@ -64,6 +64,10 @@ class FixedGaussian(Measured):
         """`base + std * noise`, [draws, *base.shape]."""
         return torch.addcmul(base, self.std, noise)
 
+    def spread(self, base: Tensor) -> Tensor:  # noqa: ARG002
+        """The stored one."""
+        return self.std
+
 
 def frozen(value: Tensor) -> nn.Parameter:
     """A parameter that no optimiser moves."""

@@ -61,6 +61,16 @@ class KroneckerGaussian(Measured):
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """The slot's part of the matrix, [draws, *base.shape]."""
-        columns = slice(base.shape[1]) if self.part == "weight" else slice(-1, None)
-        delta = self.bases.left @ (noise * self.bases.std) @ self.bases.right[columns].T
+        delta = self.bases.left @ (noise * self.bases.std) @ self._columns(base).T
         return base + delta.reshape(len(noise), *base.shape)
+
+    def spread(self, base: Tensor) -> Tensor:
+        """`sqrt(sum_ab U_G[o, a]^2 std[a, b]^2 U_A[i, b]^2)`."""
+        bases = self.bases
+        squares = (m.square() for m in (bases.left, bases.std, self._columns(base)))
+        left, middle, right = squares
+        return (left @ middle @ right.T).sqrt().reshape(base.shape)
+
+    def _columns(self, base: Tensor) -> Tensor:
+        """Rows of the input's eigenvectors that belong to the slot's part."""
+        return self.bases.right[: base.shape[1]] if self.part == "weight" else self.bases.right[-1:]

@@ -90,6 +90,16 @@ class LowRankScale(Posterior):
         average = torch.einsum("kor,kri->oi", self.left, self.right) / self.members
         return base * spread_over(average, base)
 
+    def spread(self, base: Tensor) -> Tensor:
+        """`|W| std_k(A_k)` over the candidates, by running sums: no K tensors lie side by side."""
+        first = self.left[0] @ self.right[0]
+        total, square = torch.zeros_like(first), torch.zeros_like(first)
+        for left, right in zip(self.left, self.right, strict=True):
+            gap = left @ right - first
+            total, square = total + gap, square + gap.square()
+        variance = square / self.members - (total / self.members).square()
+        return base.abs() * spread_over(variance.clamp_min(0).sqrt(), base)
+
     def kl(self, base: Tensor) -> Tensor:
         """Cross-entropy of every candidate, `|A_k * W|^2 / (2 prior_std^2)`, [K]."""
         squares = self._squares(whole(base))

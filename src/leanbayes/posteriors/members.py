@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from leanbayes.forms import Form, PerDraw, Selected, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Drawn, Scope
-from leanbayes.posteriors.base import Posterior, member_index
+from leanbayes.posteriors.base import Posterior, member_index, spread_of
 
 
 class Members(Posterior):
@@ -79,6 +79,10 @@ class Members(Posterior):
             return self.member(base, member)
         others = torch.stack([base, *self.further]) - base
         return base + others.mean(0)
+
+    def spread(self, base: Tensor) -> Tensor:
+        """Over the members."""
+        return spread_of(torch.stack([base, *self.further]))
 
     def kl(self, base: Tensor) -> Tensor:
         """Zero: the prior is weight decay."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from leanbayes.noise import NoiseSource
-from leanbayes.posteriors.base import Editable, Posterior, member_index
+from leanbayes.posteriors.base import Editable, Posterior, member_index, spread_of
 
 
 class PointFactors(Posterior):
@@ -39,6 +39,10 @@ class PointFactors(Posterior):
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
         """The factors of a member, or their average."""
         return self.location.mean(0) if member is None else self.location[member]
+
+    def spread(self, base: Tensor) -> Tensor:  # noqa: ARG002
+        """Over the members."""
+        return spread_of(self.location)
 
     def kl(self, base: Tensor) -> Tensor:
         """Zero: the prior is weight decay."""

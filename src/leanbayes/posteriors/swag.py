@@ -53,6 +53,12 @@ class LowRankGaussian(FixedGaussian):
         """Mean, diagonal and low-rank part, [draws, *base.shape]."""
         return self._combined(base, *self._split(noise))
 
+    def spread(self, base: Tensor) -> Tensor:  # noqa: ARG002
+        """`sqrt(std^2 + sum_r deviations[r]^2)`."""
+        if self.deviations is None:
+            return self.std
+        return (self.std.square() + self.deviations.square().sum(0)).sqrt()
+
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """As `draw`; fresh noise has no keys, so the first tensor leaves its z2 to the others.
 

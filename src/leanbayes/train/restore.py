@@ -1,4 +1,4 @@
-"""`lb.restore`: the weights of a run's best or last checkpoint, for prediction."""
+"""`lb.restore`: the weights of a run's best, last or any checkpoint, for prediction."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from leanbayes.errors import CheckpointError, ConfigError
 from leanbayes.model import unwrap
 from leanbayes.train.ema import Average
 from leanbayes.train.state import unpack
-from leanbayes.train.store import Store
+from leanbayes.train.store import Found, Store
 
 
-def restore(model: nn.Module, folder: str | Path, which: Literal["best", "last"] = "best") -> int:
+def restore(
+    model: nn.Module, folder: str | Path, which: Literal["best", "last"] | int = "best"
+) -> int:
     """Give a converted network the weights of a checkpoint of a run; in one process.
 
     Under `ema` they are the averages, by which the best was chosen.
@@ -22,7 +24,7 @@ def restore(model: nn.Module, folder: str | Path, which: Literal["best", "last"]
     Args:
         model: A model that was converted as the run's was; `lb.fit` need not have seen it.
         folder: The run's directory.
-        which: By the monitored figure, or the newest.
+        which: By the monitored figure, the newest, or that of a step.
 
     Returns:
         The step of the checkpoint.
@@ -30,14 +32,7 @@ def restore(model: nn.Module, folder: str | Path, which: Literal["best", "last"]
     Raises:
         CheckpointError: There is none, or it is of another model; the model is unchanged.
     """
-    if which not in ("best", "last"):
-        raise ConfigError(f"which is 'best' or 'last', found {which!r}")
-    store, inner = Store(folder), unwrap(model)
-    found = store.best() if which == "best" else store.newest()
-    if found is None:
-        words = " (only runs with validation= have a best one)" if which == "best" else ""
-        raise CheckpointError(f"{Path(folder).name} holds no valid {which} checkpoint{words}")
-    step, files = found
+    inner, (step, files) = unwrap(model), _found(Path(folder), which)
     tree = unpack(files)
     try:
         own, saved = inner.state_dict(), tree["model"]
@@ -52,3 +47,19 @@ def restore(model: nn.Module, folder: str | Path, which: Literal["best", "last"]
     except (CheckpointError, LookupError, TypeError, AttributeError) as error:
         raise CheckpointError(f"checkpoint {step} of {Path(folder).name}: {error}") from error
     return step
+
+
+def _found(folder: Path, which: str | int) -> Found:
+    store = Store(folder)
+    if isinstance(which, int) and not isinstance(which, bool):
+        if which not in store.steps():
+            kept = ", ".join(map(str, store.steps())) or "none"
+            raise CheckpointError(f"{folder.name} has no checkpoint {which}; it keeps {kept}")
+        return which, store.read(which)
+    if which not in ("best", "last"):
+        raise ConfigError(f"which is 'best', 'last' or the number of a step, found {which!r}")
+    found = store.best() if which == "best" else store.newest()
+    if found is None:
+        words = " (only runs with validation= have a best one)" if which == "best" else ""
+        raise CheckpointError(f"{folder.name} holds no valid {which} checkpoint{words}")
+    return found

@@ -1,0 +1,84 @@
+"""Rows of data by name as a finished run sees them, for commands that look at a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leanbayes.cli.completion import data_names
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from leanbayes.cli.card import Card
+    from leanbayes.data.dataset import Normalize
+
+BATCH = 256  # rows of a pass
+OutFlag = Annotated[Path, typer.Option(help="The file to write, JSON.")]
+DataFlag = Annotated[
+    str | None,
+    typer.Option(help="Data by name; those of the run if left out.", autocompletion=data_names),
+]
+RootFlag = Annotated[str | None, typer.Option(help="Where the files of the data lie.")]
+PartFlag = Annotated[str, typer.Option(help="train, validation, test, or a further part.")]
+SetFlag = Annotated[list[str] | None, typer.Option("--set", help="Option of the data: images=100.")]
+RowsFlag = Annotated[int, typer.Option(min=1, help="Rows of the part, from the first on.")]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which data: by name, the part of them, options, and how many rows."""
+
+    data: str | None
+    root: str | None
+    part: str
+    change: list[str] | None
+    rows: int
+
+    def read(self, card: Card) -> Rows:
+        """These rows, as the run's network takes them."""
+        from leanbayes.cli.readers import part_of, read_data
+        from leanbayes.cli.settings_file import merged
+
+        name = str(card.data.get("reader")) if self.data is None else self.data
+        kept = card.data.get("options", {}) if card.data.get("reader") == name else {}
+        changes = [f"options.{change}" for change in self.change or ()]
+        options: dict[str, Any] = merged({"options": dict(kept)}, changes)["options"]
+        found = read_data(
+            name, options | ({} if self.root is None else {"root": self.root}), "--set"
+        )
+        return Rows(card, name, part_of(found, self.part), found.normalize, self.rows)
+
+    def words(self) -> list[str]:
+        """As they were typed, for a record."""
+        from leanbayes.records import shown
+
+        given = {"data": self.data, "root": None if self.root is None else shown(self.root)}
+        words = [word for k, v in given.items() if v is not None for word in (f"--{k}", v)]
+        changes = [word for change in self.change or () for word in ("--set", change)]
+        return [*words, "--part", self.part, *changes, "--rows", str(self.rows)]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Batches of (inputs, targets) of the first rows of a part; can be gone through again."""
+
+    card: Card
+    name: str
+    part: Any
+    scale: Normalize | None
+    rows: int
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        from leanbayes.cli.figures import batches, rows_of_pass
+
+        left = self.rows
+        for x, y in batches(self.part, rows_of_pass(self.card, BATCH)):
+            yield self.card.rescaled(x[:left], self.scale), y[:left]
+            left -= len(x[:left])
+            if not left:
+                return
