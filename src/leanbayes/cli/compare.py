@@ -139,7 +139,7 @@ def compare(  # noqa: PLR0913
         suite=splits_asked,
     )
     with folder_of(keep, out, needed=bool(lineup.starts)) as folder:
-        bench = _bench(lineup, ask, folder, sets)
+        bench = _bench(lineup, ask, folder, sets, every)
         kept = Kept(keep)
         record = _record(given, bench, every, kept)
         if resume:
@@ -162,14 +162,19 @@ def _check_parts(parts: Sequence[str], suite: SuiteAsk | None) -> None:
         raise ConfigError(f"--suite is made of one part: write --part {parts[0]}")
 
 
-def _bench(lineup: Lineup, ask: Ask, folder: Path | None, sets: Sets) -> Bench:
+def _bench(
+    lineup: Lineup, ask: Ask, folder: Path | None, sets: Sets, seeds: Sequence[int]
+) -> Bench:
     """What runs; with starts where a method begins at one."""
     from leanbayes.cli.compare_runs import Bench
     from leanbayes.cli.compare_start import Starts
 
     if not lineup.starts:
         return Bench(lineup, ask, sets=sets)
-    return Bench(lineup, ask, Starts(lineup.point, ask, str(folder), sets), sets)
+    starts = Starts(lineup.point, ask, str(folder), sets)
+    for seed in seeds:
+        starts.check(seed)
+    return Bench(lineup, ask, starts, sets)
 
 
 def _record(given: Mapping[str, Any], bench: Bench, seeds: range, kept: Kept) -> Record:

@@ -103,6 +103,7 @@ class Record:
     def _summary(self, done: Sequence[Outcome]) -> dict[str, Any]:
         """Figures over the seeds, and what each of them gave."""
         figures = {part: _moments([o.figures[part] for o in done]) for part in self.parts}
+        more: dict[str, list[Any]]
         more = {"prices": [o.prices for o in done], "layers": [o.layers for o in done]}
         first = {
             key: next((v for v in found if v is not None), None) for key, found in more.items()

@@ -10,7 +10,6 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -83,15 +82,14 @@ class Starts:
         return Begun(**{key: known[key] for key in Begun.__annotations__})
 
     def __call__(self, seed: int) -> Begun:
-        """Train it, or go on with it; where it is there, check that it is the one asked for."""
+        """Train it, or go on with it; where it is there, leave it as it is."""
+        done = self.found(seed)
+        if done is not None:
+            return done
+        start = time.perf_counter()
         with torch.random.fork_rng(devices=[]):
             ready = self._ready(seed)
             config = json.loads(json.dumps(_config(ready, self.ask), default=str))
-            done = self.found(seed)
-            if done is not None:
-                self._check(seed, config)
-                return done
-            start = time.perf_counter()
             folder = self.place(seed)
             fit = replace(ready.settings.fit, folder=str(folder), keep=1)
             arguments = {**arguments_of(ready), "config": fit}
@@ -110,10 +108,14 @@ class Starts:
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # it has ended: nobody goes on
         return begun
 
-    def _check(self, seed: int, config: Mapping[str, Any]) -> None:
+    def check(self, seed: int) -> None:
+        """Refuse a start that is there, but is not the one asked for."""
         path = self.place(seed) / RECORD
+        if not path.is_file():
+            return
         known = parse_json(path, path.read_bytes())["config"]
-        lines = differences(telling(known), telling(dict(config)), "", frozenset())
+        config = json.loads(json.dumps(self.config(seed), default=str))
+        lines = differences(telling(known), telling(config), "", frozenset())
         if lines:
             raise ConfigError(
                 f"{path.parent} holds a start with other settings: {'; '.join(lines)}. Choose "

@@ -9,10 +9,6 @@ from collections.abc import Mapping
 DIRECTIONS: Mapping[str, int] = {
     **dict.fromkeys(("accuracy", "lpd", "auc_pr", "mean_iou", "verification", "auroc"), 1),
     **dict.fromkeys(("auroc_*", "ood_auroc_*", "error_auroc", "iou_*", "ap_*"), 1),
-    **dict.fromkeys(("accuracy_*", "corrupted_accuracy"), 1),
-    **dict.fromkeys(
-        ("corrupted_*", "fpr95_*", "aurc", "crps", "adaptive_ece", "classwise_ece"), -1
-    ),
     **dict.fromkeys(("nll", "ece", "mce", "brier", "rmse", "test_error", "fpr95"), -1),
 }
 TITLES: Mapping[str, str] = {
