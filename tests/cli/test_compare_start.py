@@ -232,3 +232,50 @@ def test_starts_travel_to_other_processes_without_their_data():
     again = pickle.loads(pickle.dumps(starts))
     assert again.place(3) == starts.place(3)
     assert again.found(3) is None
+
+
+def test_a_start_that_was_cut_off_goes_on(compare, trained, monkeypatch):
+    _, whole = compare(methods="there")
+    import shutil
+
+    shutil.rmtree(compare.kept)
+    save, calls = lb.save, []
+
+    def cut_off(*given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return save(*given)
+
+    monkeypatch.setattr(lb, "save", cut_off)
+    compare(methods="there", code=130)
+    assert (compare.kept / "start-0" / "start.json").is_file()
+    assert not (compare.kept / "start-1" / "start.json").is_file()
+    assert (compare.kept / "start-1" / "checkpoints").is_dir()
+    del trained[:]
+    _, again = compare("--resume", methods="there")
+    assert trained == [("map", 4, 0.1), ("map", 0, 0.05), ("map", 0, 0.05)]
+    hashes = [[start["hash"] for start in found["start"]["seeds"]] for found in (whole, again)]
+    assert hashes[0] == hashes[1]
+
+
+def test_the_example_with_everything_runs(leanbayes, tmp_path):
+    from pathlib import Path
+
+    file = Path(__file__).parents[2] / "results" / "configs" / "fashion_start.toml"
+    names = "map,unsure,laplace,afresh,ensemble,narrow"
+    flags = ("--config", file, "--methods", names, "--smoke", "--rows", 4, "--seeds", 1)
+    flags += ("--samples", 12, "--suite", "test,ood")
+    result = leanbayes("compare", "fashion_mini", *flags, "--out", tmp_path / "c.json")
+    assert result.code == 0, result.err
+    record = json.loads((tmp_path / "c.json").read_text())
+    rows = rows_of(record)
+    begins = {label for label, row in rows.items() if "start" in row["config"]}
+    assert begins == {"map", "unsure", "laplace"}
+    assert rows["narrow"]["parameters"] * 4 == pytest.approx(
+        rows["ensemble"]["parameters"], rel=0.03
+    )
+    assert rows["unsure"]["prices"]["flops_step_ratio"] > 3
+    splits = rows["map"]["runs"][0]["evaluation"]["splits"]
+    assert list(splits) == ["test", "ood/digits"]
+    assert rows["laplace"]["config"]["fitting"] == {"probes": 1}
