@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Collection
@@ -86,13 +87,17 @@ def _place(tensor: Tensor) -> Any:
 
 
 def peak_bytes(make: Callable[[], Work], device: torch.device) -> int | None:
-    """The most that a work, and what is made for it, takes on a GPU; None elsewhere."""
+    """The most that a work takes on a GPU, with what was made for it; None elsewhere.
+
+    The making itself does not count: of an ensemble it takes a copy of all members for a moment.
+    """
     if device.type != "cuda":
         return None
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
+    gc.collect()  # of earlier works nothing may go while this one is measured
     before = torch.cuda.memory_allocated(device)
     work = make()
+    gc.collect()
+    torch.cuda.reset_peak_memory_stats(device)
     for _ in range(2):  # an optimiser makes its state in the first step
         work()
     torch.cuda.synchronize(device)
