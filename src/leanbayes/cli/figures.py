@@ -99,8 +99,10 @@ class Judge:
         if tally is None:
             raise DataError(EMPTY)
         every = Uncertainty.cat(rows)
-        scores = tally.rows() if isinstance(tally, Kept) else {}
-        return Judged(len(every.total), tally.figures(), every, scores)
+        figures = tally.figures()  # looks at the labels first
+        return Judged(
+            len(every.total), figures, every, tally.rows() if isinstance(tally, Kept) else {}
+        )
 
     def uncertainty(self, part: Any, scale: Normalize | None) -> Uncertainty:
         """Uncertainty of every row of a part, whose targets do not count."""
