@@ -260,3 +260,17 @@ def test_wrong_arguments_say_what_to_write(change, words):
     given = {"model": model, "x": x, "y": y, "eps": EPS} | change
     with pytest.raises((lb.ConfigError, lb.DataError), match=words):
         lb.attacks.pgd(given.pop("model"), given.pop("x"), given.pop("y"), **given)
+
+
+@pytest.mark.parametrize("norm", ["inf", "2"])
+def test_with_an_index_no_row_depends_on_its_batch(norm):
+    model, (x, y) = lb.bayesianize(network(), lb.MeanField()), images(9)
+    options = {"eps": EPS, "steps": 2, "samples": 2, "seed": 3, "norm": norm}
+    options["likelihood"] = lb.Categorical()
+    whole = lb.attacks.pgd(model, x, y, first=4, **options)
+    parts = [
+        lb.attacks.pgd(model, x[at : at + 4], y[at : at + 4], first=4 + at, **options)
+        for at in range(0, 9, 4)
+    ]
+    assert (torch.cat(parts) - whole).abs().max() < 1e-6
+    assert (lb.attacks.pgd(model, x, y, first=5, **options) - whole).abs().max() > 1e-3

@@ -68,8 +68,6 @@ def evaluate_suite(
 
 
 def _suite(given: Mapping[str, Any], card: Card, data: Data) -> Any:
-    from dataclasses import replace
-
     from leanbayes.cli.readers import part_of, read_data
     from leanbayes.evaluation import Suite
 
@@ -92,7 +90,7 @@ def _suite(given: Mapping[str, Any], card: Card, data: Data) -> Any:
         examples=given["examples"],
     )
     _check_shapes(suite, card)
-    return replace(suite, name=given["suite"])
+    return suite.named(given["suite"])
 
 
 def _check_shapes(suite: Any, card: Card) -> None:

@@ -13,9 +13,10 @@ from torch.utils.data import DataLoader, Dataset, Subset
 import leanbayes as lb
 from leanbayes.cli.card import Card
 from leanbayes.cli.row_scores import row_scores
-from leanbayes.cli.tally import DenseTally, check_labels
+from leanbayes.cli.tally import DenseTally
 from leanbayes.data.dataset import Normalize
 from leanbayes.errors import DataError
+from leanbayes.evaluation.scores import check_labels
 from leanbayes.model import BayesianModel
 from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
 

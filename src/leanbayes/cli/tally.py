@@ -10,13 +10,12 @@ from torch import Tensor
 
 import leanbayes as lb
 from leanbayes.errors import DataError
+from leanbayes.evaluation.dense import IOU, CoarseRanks
+from leanbayes.evaluation.scores import check_labels
 from leanbayes.metrics import confusion, iou_of_pairs
 from leanbayes.prediction import Classification
 
-IOU = "iou_"  # begins the names of figures of single classes
 BINS = 15  # of the calibration error, as in `lb.metrics.ece`
-_SHIFT = 11  # bits of a float32 that a bin of uncertainty leaves out
-_CELLS = 2 ** (31 - _SHIFT)
 
 
 class DenseTally:
@@ -26,10 +25,7 @@ class DenseTally:
     from sums, the ECE from the sums of its 15 bins: all of them are exact, up to rounding.
 
     `error_auroc`, how well the total uncertainty tells wrong elements from right ones, comes from a
-    histogram of each kind. A bin holds the uncertainties whose float32 agree in sign, exponent and
-    the first 12 bits after the point, so it is at most 1/4096 of its values wide, near 0 too, where
-    most pixels of a trained network are. Elements of one bin count as equal; the area is off by at
-    most half the share of pairs (right, wrong) in a common bin.
+    histogram of each kind (`CoarseRanks`).
 
     Memory: C^2 + 2^21 whole numbers (16 MB), however many elements there are.
 
@@ -48,7 +44,7 @@ class DenseTally:
             "ece": lb.metrics.ECE(BINS),
             "brier": lb.metrics.Average(lb.metrics.brier),
         }
-        self.uncertainty = torch.zeros(2, _CELLS, dtype=torch.long)
+        self.ranks = CoarseRanks()
 
     def add(self, found: Classification, target: Tensor) -> None:
         """Count the elements of a batch that have a label."""
@@ -62,13 +58,7 @@ class DenseTally:
         for score in self.scores.values():
             score.update(probs, labels)
         self.pairs += confusion(probs.argmax(1), labels, len(self.pairs)).cpu()
-        self._add_uncertainty(found.total[known], probs.argmax(1) == labels)
-
-    def _add_uncertainty(self, total: Tensor, right: Tensor) -> None:
-        # The bits of positive floats are in the order of their values; abs makes a 0 of -0.
-        cell = total.float().clamp_min(0).abs().view(torch.int32).long() >> _SHIFT
-        for row, kind in zip(self.uncertainty, (right, ~right), strict=True):
-            row += torch.bincount(cell[kind], minlength=_CELLS).cpu()
+        self.ranks.update(found.total[known], probs.argmax(1) == labels)
 
     def figures(self) -> dict[str, float]:
         """Figures of all that was added; classes by their names.
@@ -87,11 +77,8 @@ class DenseTally:
         }
 
     def _errors_found(self) -> dict[str, float]:
-        right, wrong = self.uncertainty.double()
-        if not right.any() or not wrong.any():
-            return {}
-        below = right.cumsum(0) - right / 2  # of a bin itself one half
-        return {"error_auroc": float((below * wrong).sum() / (right.sum() * wrong.sum()))}
+        area = float(self.ranks.value())
+        return {} if math.isnan(area) else {"error_auroc": area}
 
     def _overlaps(self) -> dict[str, float]:
         overlaps = class_ious(self.pairs)
@@ -108,13 +95,6 @@ def class_ious(pairs: Tensor) -> dict[int, float]:
     """
     overlaps = enumerate(iou_of_pairs(pairs).tolist())
     return {k: overlap for k, overlap in overlaps if not math.isnan(overlap)}
-
-
-def check_labels(labels: Tensor, classes: int) -> None:
-    """Refuse a label that is no class of the network."""
-    wrong = labels[(labels < 0) | (labels >= classes)]
-    if len(wrong):
-        raise DataError(f"label {int(wrong[0])} is outside the {classes} classes of the network")
 
 
 def _check_alike(label: Tensor, target: Tensor) -> None:

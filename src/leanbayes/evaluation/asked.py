@@ -141,4 +141,4 @@ def rescaled(x: Tensor, scale: Normalize | None, own: Normalize | None) -> Tenso
     if scale == own or not x.is_floating_point():
         return x
     raw = x if scale is None else scale.undo(x)
-    return raw if own is None else own(raw)
+    return (raw if own is None else own(raw)).to(x.dtype)

@@ -109,6 +109,8 @@ class Work:
                 self._write(own)
         finally:
             meter.close()
+        if self.reference is not None and not left:  # the file may not have been compared with it
+            self._write(own)
         return self._result()
 
     def _earlier(self, own: Mapping[str, Any], resume: bool) -> Record:

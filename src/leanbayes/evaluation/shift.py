@@ -58,7 +58,7 @@ class Shift:
             return mix_noise(x, self.level or 0.0, seed=seed, first=first)
         pixels = x if scale is None else scale.undo(x)
         found = self._of_pixels(pixels, seed, first)
-        return found if scale is None else scale(found)
+        return found if scale is None else scale(found).to(x.dtype)
 
     def _of_pixels(self, pixels: Tensor, seed: int, first: int) -> Tensor:
         if self.severity is not None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from leanbayes.data import Normalize
 from leanbayes.errors import ConfigError
 from leanbayes.evaluation.attack import Attack
-from leanbayes.evaluation.part import check_part, digest, size_of
+from leanbayes.evaluation.part import check_part, size_of
 from leanbayes.evaluation.shift import Shift
 
 Kind = Literal["clean", "corrupted", "shifted", "foreign", "adversarial"]
@@ -73,7 +73,7 @@ class Split:
         found |= {} if self.attack is None else {"attack": self.attack.plain()}
         return {**found, "count": self.count}
 
-    def identity(self) -> dict[str, Any]:
-        """What its figures depend on, as plain data."""
+    def identity(self, data: str) -> dict[str, Any]:
+        """What its figures depend on, as plain data, with the digest of its part."""
         scale = None if self.scale is None else [list(self.scale.mean), list(self.scale.std)]
-        return {**self.head(), "scale": scale, "made": self.made, "data": digest(self.part)}
+        return {**self.head(), "scale": scale, "made": self.made, "data": data}

@@ -14,7 +14,7 @@ from leanbayes.data import Data, Normalize, Task
 from leanbayes.errors import ConfigError
 from leanbayes.evaluation.attack import Attack
 from leanbayes.evaluation.names import Source, splits_of
-from leanbayes.evaluation.part import check_part, rows_at
+from leanbayes.evaluation.part import check_part, digest, rows_at
 from leanbayes.evaluation.split import Split
 
 EXAMPLES = 8
@@ -128,8 +128,10 @@ class Suite:
     def identity(self) -> dict[str, Any]:
         """What the figures depend on, as plain data."""
         own = self.normalize
+        parts = {id(split.part): split.part for split in self.splits}  # many are of one part
+        data = {key: digest(part) for key, part in parts.items()}
         return {
-            "splits": {split.name: split.identity() for split in self.splits},
+            "splits": {split.name: split.identity(data[id(split.part)]) for split in self.splits},
             "normalize": None if own is None else [list(own.mean), list(own.std)],
             "ignore_index": self.ignore_index,
             "sweep": self.sweep,

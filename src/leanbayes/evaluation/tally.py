@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
+from leanbayes.errors import DataError
 from leanbayes.evaluation.asked import Asked
 from leanbayes.evaluation.dense import DenseScore
 from leanbayes.evaluation.numbers import NumberScore
-from leanbayes.evaluation.part import batches_of, rows_at, share_of
+from leanbayes.evaluation.part import Batch, batches_of, rows_at, share_of
 from leanbayes.evaluation.scores import LabelScore, Score
 from leanbayes.evaluation.split import Split
 from leanbayes.evaluation.suite import Suite
@@ -62,13 +64,29 @@ def tally_of(
     size = asked.rows_of_pass(rows_at(split.part, [0])[0], keep)
     tally = None
     for batch in batches_of(split.part, share_of(split.count, size, rank, world), size):
-        found = asked.predict(asked.inputs(split, batch), keep=keep)
+        found = _predicted(asked, split, batch, keep)
         dense = isinstance(found, Classification) and found.probs.dim() > 2
         found = found if dense else found.to("cpu")
         tally = tally or _begun(asked, split, found, keep)
         tally.add(found, None if split.kind == "foreign" else batch.y)
         advance(len(found) * split.price)
     return tally
+
+
+def _predicted(asked: Asked, split: Split, batch: Batch, keep: bool) -> Prediction:
+    x = asked.inputs(split, batch)
+    try:
+        return asked.predict(x, keep=keep)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        if split.kind != "foreign":
+            raise
+        shape = "x".join(map(str, x.shape[1:])) if isinstance(x, Tensor) else type(x).__name__
+        raise DataError(
+            f"split {split.name!r}: the network cannot run on inputs of {shape} ({error}); bring "
+            "foreign data to the shape of its own"
+        ) from error
 
 
 def _begun(asked: Asked, split: Split, found: Prediction, keep: bool) -> Tally:

@@ -1,0 +1,155 @@
+"""Curves, the sweep over samples, examples as images, and what a user sees meanwhile."""
+
+import io
+import math
+from base64 import b64decode
+
+import numpy as np
+import pytest
+import torch
+from evaluation_cases import CLASSES, SCALE, data, evaluate, trained
+from PIL import Image
+from torch import nn
+
+import leanbayes as lb
+from leanbayes import metrics
+from leanbayes.evaluation.png import data_uri, encoded
+from leanbayes.evaluation.progress import Meter
+
+
+@pytest.fixture(scope="module")
+def found():
+    suite = lb.Suite.of(data(), "test", sweep=True, examples=3)
+    return evaluate(trained(), suite, samples=6)["splits"]["test"]
+
+
+def predicted(samples=6):
+    return lb.predict(trained(), data().test[0], samples=samples, seed=5)
+
+
+def test_the_reliability_diagram(found):
+    p, y = predicted(), data().test[1]
+    expected, curve = metrics.reliability(p.probs, y), found["curves"]["reliability"]
+    assert curve["count"] == expected.count.tolist()
+    assert len(curve["count"]) == 15
+    for name in ("confidence", "accuracy"):
+        for own, value in zip(curve[name], getattr(expected, name).tolist(), strict=True):
+            assert (own is None) == math.isnan(value)
+            assert own is None or own == pytest.approx(value, rel=1e-6)
+    assert None in curve["accuracy"]
+
+
+def test_accuracy_after_rejection(found):
+    p, y, curve = predicted(), data().test[1], found["curves"]["rejection"]
+    assert curve["coverage"] == [pytest.approx(n / 20) for n in range(1, 21)]
+    for share, value in zip(curve["coverage"], curve["accuracy"], strict=True):
+        expected = metrics.accuracy_at_coverage(p.probs, y, share, p.total)
+        assert value == pytest.approx(float(expected), abs=1e-12)
+    assert curve["accuracy"][-1] == found["figures"]["accuracy"]
+
+
+def test_histograms_have_the_same_edges_for_all_splits(found):
+    p, curve = predicted(), found["curves"]["histogram"]
+    assert curve["edges"][0] == 0
+    assert curve["edges"][-1] == pytest.approx(math.log(3))
+    assert len(curve["edges"]) == 31
+    for kind in ("total", "epistemic"):
+        values = getattr(p, kind).clamp(0, math.log(3)).numpy()
+        assert curve[kind] == np.histogram(values, curve["edges"])[0].tolist()
+
+
+def test_the_sweep_is_the_prediction_of_fewer_samples(found):
+    y, curve = data().test[1], found["curves"]["samples"]
+    assert curve["samples"] == [1, 2, 4, 6]
+    for at, count in enumerate(curve["samples"]):
+        probs = predicted(count).probs
+        for name in ("accuracy", "nll", "ece", "brier"):
+            value = float(getattr(metrics, name)(probs, y))
+            assert curve[name][at] == pytest.approx(value, rel=1e-6), (name, count)
+
+
+@pytest.mark.parametrize(
+    "method", [lb.Patching(members=3), lb.BatchEnsemble(members=3)], ids=lambda m: type(m).__name__
+)
+@pytest.mark.filterwarnings("ignore:[0-9]+ samples of 3 members")
+def test_the_sweep_of_members_weighs_members_alike(method):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(81, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+    model = lb.bayesianize(net, method, likelihood=lb.Categorical())
+    x, y = data().test
+    suite = lb.Suite.of((x, y), "test", sweep=True)
+    curve = evaluate(model, suite, samples=7)["splits"]["test"]["curves"]["samples"]
+    assert curve["samples"] == [1, 2, 4, 7]
+    for at, count in enumerate(curve["samples"]):
+        probs = lb.predict(model, x, samples=count, seed=5).probs
+        assert curve["nll"][at] == pytest.approx(float(metrics.nll(probs, y)), rel=1e-6)
+
+
+def test_examples_are_the_most_and_the_least_certain_images(found):
+    p, (x, y) = predicted(), data().test
+    order = p.total.argsort(stable=True).tolist()
+    chosen = {"certain": order[:3], "uncertain": order[::-1][:3]}
+    for name, rows in chosen.items():
+        for row, shown in zip(rows, found["examples"][name], strict=True):
+            assert shown["label"] == CLASSES[p.label[row]]
+            assert shown["target"] == CLASSES[y[row]]
+            assert shown["total"] == pytest.approx(float(p.total[row]), rel=1e-5)
+            assert shown["epistemic"] == pytest.approx(float(p.epistemic[row]), abs=1e-6)
+            assert shown["confidence"] == pytest.approx(float(p.confidence[row]), rel=1e-5)
+            image = Image.open(io.BytesIO(b64decode(shown["image"].partition(",")[2])))
+            levels = SCALE.undo(x[row, 0]) * 255
+            assert (torch.tensor(np.array(image)) - levels).abs().max() <= 0.51
+    assert found["examples"]["certain"][0]["image"].startswith("data:image/png;base64,")
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 7), (3, 4, 6)])
+def test_an_image_survives_the_file(shape):
+    levels = torch.randint(256, shape, generator=torch.Generator().manual_seed(1))
+    image = Image.open(io.BytesIO(encoded(levels / 255)))
+    image.load()
+    assert image.mode == ("L" if shape[0] == 1 else "RGB")
+    read = torch.tensor(np.array(image)).reshape(*shape[1:], shape[0]).movedim(-1, 0)
+    assert torch.equal(read.long(), levels)
+
+
+def test_a_large_image_is_made_small():
+    image = data_uri(torch.rand(3, 300, 150)).partition(",")[2]
+    assert Image.open(io.BytesIO(b64decode(image))).size == (48, 96)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def ran(meter):
+    for name in ("test", "pgd"):
+        meter.begin(name)
+        for _ in range(2):
+            meter.advance(10)
+        meter.end({"accuracy": 0.75, "nll": 1.5}, 20)
+    meter.close()
+
+
+def test_lines_in_a_log_say_what_is_left():
+    ticks = iter(range(0, 1000, 6))
+    stream = io.StringIO()
+    ran(Meter(None, 40, 2, stream=stream, clock=lambda: next(ticks)))
+    lines = stream.getvalue().splitlines()
+    ends = [line for line in lines if " rows" in line]
+    assert ends[0].startswith("evaluation: test: 20 rows, accuracy 0.75, nll 1.5 (1/2, ")
+    assert " left)" in ends[0]
+    assert ends[1] == "evaluation: pgd: 20 rows, accuracy 0.75, nll 1.5 (2/2)"
+    assert any("% of all" in line for line in lines)
+
+
+def test_a_terminal_has_one_bar_and_false_is_silence(capsys):
+    stream = Terminal()
+    ran(Meter(None, 40, 2, stream=stream))
+    assert "pgd" in stream.getvalue()
+    assert "100%" in stream.getvalue()
+    ran(Meter(False, 40, 2))
+    evaluate(trained(), lb.Suite.of(data(), "test"))
+    assert capsys.readouterr() == ("", "")
+    evaluate(trained(), lb.Suite.of(data(), "test"), progress=None)
+    assert capsys.readouterr().err.startswith("evaluation: test: 70 rows, accuracy ")
