@@ -22,7 +22,7 @@ def labelled(*shape):
     return torch.randn(30, *shape), torch.arange(30) % 3
 
 
-def bayesian(method, net=None):
+def bayesian(method, make=small_net):
+    """A model of a network that `make` gives under the seed."""
     torch.manual_seed(0)
-    net = small_net() if net is None else net
-    return lb.bayesianize(net, method, likelihood=CATEGORICAL).eval()
+    return lb.bayesianize(make(), method, likelihood=CATEGORICAL).eval()

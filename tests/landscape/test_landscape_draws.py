@@ -55,12 +55,12 @@ def test_draws_of_members_are_the_samples_of_predict_too():
 def test_masks_that_no_weight_can_hold_are_refused():
     net = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Linear(6, 3))
     with pytest.raises(lb.ConfigError, match="masks activations"):
-        lb.landscape(bayesian(lb.MCDropout(), net), labelled(4))
+        lb.landscape(bayesian(lb.MCDropout(), lambda: net), labelled(4))
     method = lb.MCDropout(rate=0.4, where=lb.select.convs)
     with pytest.raises(lb.ConfigError, match="channelwise=True"):
-        lb.landscape(bayesian(method, conv_net()), labelled(1, 6, 6))
+        lb.landscape(bayesian(method, conv_net), labelled(1, 6, 6))
     method = lb.MCDropout(rate=0.4, where=lb.select.convs, channelwise=True)
-    model, (x, _) = bayesian(method, conv_net()), labelled(1, 6, 6)
+    model, (x, _) = bayesian(method, conv_net), labelled(1, 6, 6)
     kept = lb.predict(model, x, samples=4, seed=0, keep_samples=True).samples
     for place, probs in zip(places(model, None, 4, 0, x), kept, strict=True):
         torch.testing.assert_close(place.net(x).softmax(1).double(), probs, rtol=1e-4, atol=1e-5)
