@@ -59,6 +59,7 @@ RANKS = {
     "checkpoint": 9,
     "diversity": 9,
     "features": 9,
+    "price": 9,
     "landscape": 9,
     "layer_map": 7,
     "train": 10,

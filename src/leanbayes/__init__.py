@@ -69,6 +69,8 @@ from leanbayes.objective import objective as objective
 from leanbayes.plan import Plan as Plan
 from leanbayes.predict import predict as predict
 from leanbayes.prediction import Prediction as Prediction
+from leanbayes.price import Price as Price
+from leanbayes.price import price as price
 from leanbayes.recipes import Recipe as Recipe
 from leanbayes.recipes import recipe as recipe
 from leanbayes.recipes import recipes as recipes

@@ -237,7 +237,7 @@ def test_a_table_of_a_label_has_known_keys(leanbayes, tmp_path):
     file.write_text('[methods.a]\nname = "map"\nfield = {}\n')
     result = leanbayes("compare", "fashion_mini", "--methods", "a", "--config", file, "--smoke")
     assert result.code == 2
-    assert "methods.a: expected name, fields, fit and weights" in result.err
+    assert "methods.a: expected name, fields, fit, fitting, model" in result.err
 
 
 def test_a_method_starts_from_weights_of_its_own(leanbayes, tmp_path):

@@ -15,6 +15,8 @@ from leanbayes.data.dataset import Data
 FEW = ["compare", "fashion_mini", "--set", "data.options.images=64", "--smoke"]
 TABLE = ["compare", "sklearn_table-diabetes", "--methods", "map,mean_field", "--smoke"]
 
+TIMED = ("step_ratio", "predict_ratio", "predict_ratio_sample", "step_seconds", "predict_seconds")
+
 
 @pytest.fixture
 def compare(leanbayes, tmp_path):
@@ -44,6 +46,8 @@ def untimed(record):
         for place in (row, *row.get("runs", [])):
             place.pop("seconds", None)
             place.pop("training_seconds", None)
+        for name in [name for name in row.get("prices", {}) if name in TIMED]:
+            del row["prices"][name]
     return text
 
 

@@ -146,9 +146,30 @@ def test_the_picture_is_a_png_of_two_rows(demo, figures):
 
 def test_the_end_says_where_the_files_are(demo):
     result, out = demo
-    last = result.stdout.strip().splitlines()[-1]
-    assert str(out / "certain.png") in last
-    assert str(out / "demo.json") in last
+    *_, files, _, last = result.stdout.strip().splitlines()
+    assert str(out / "certain.png") in files
+    assert str(out / "demo.json") in files
+    assert last == f"Report: {out / 'report.html'}"
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert all(label in page for label in ("rank_one cauchy", "deep_ensemble"))
+
+
+def test_every_row_has_an_evaluation_whose_figures_are_those_of_the_table(figures):
+    """The same draws: curves, examples, corrupted images and digits beside them."""
+    for row in figures["methods"]:
+        found = row["evaluation"]
+        clean = found["splits"]["test"]
+        for name in ("accuracy", "nll", "ece", "brier"):
+            assert clean["figures"][name] == pytest.approx(row[name]["mean"], rel=1e-6), name
+        digits = found["splits"]["ood/digits"]["figures"]
+        assert digits["auroc_total"] == pytest.approx(row["ood_auroc_total"]["mean"], rel=1e-6)
+        assert found["settings"]["samples"] == row["samples"]
+        assert clean["curves"]["samples"]["samples"][-1] == row["samples"]
+        assert len(clean["examples"]["certain"]) == 8
+        kinds = [name for name, split in found["splits"].items() if split["kind"] == "corrupted"]
+        assert len(kinds) == 9
+        assert kinds[0] == "corrupted/gaussian_noise/1"
 
 
 def test_without_a_terminal_every_stage_is_one_line_on_stderr(demo, figures):
@@ -167,7 +188,7 @@ def test_without_matplotlib_the_rest_works_and_says_what_to_install(bare):
     result, out = bare
     assert "pip install 'leanbayes[report]'" in result.stderr
     assert json.loads(result.stdout)["picture"] is None
-    assert sorted(path.name for path in out.iterdir()) == ["demo.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["demo.json", "report.html"]
 
 
 def test_the_same_seed_gives_the_same_figures_whatever_else_takes_part(bare, figures):

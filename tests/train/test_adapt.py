@@ -268,3 +268,16 @@ def test_wrong_use_is_said_before_anything_is_trained(method, options, words):
         lb.adapt(net, method, problem(), config=settings(), **options)
     assert digest(net) == before
     assert type(net.conv) is nn.Conv2d
+
+
+@pytest.mark.parametrize("length", [{"epochs": 0}, {"steps": 0}])
+def test_no_step_leaves_the_network_and_fits_what_is_fitted_afterwards(length):
+    torch.manual_seed(0)
+    net, x, y = torch.nn.Linear(4, 3), torch.randn(40, 4), torch.randint(0, 3, (40,))
+    before = net.weight.detach().clone()
+    config = lb.FitConfig(**length, progress=False)
+    done = lb.adapt(net, lb.Laplace(), (x, y), config=config)
+    assert done.result.steps == 0
+    assert torch.equal(net.weight, before)
+    assert done.measured["num_data"] == 40
+    assert lb.predict(done.model, x, samples=20, seed=0).epistemic.mean() > 0

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from leanbayes.cli.compare_record import Record, text_of
+from leanbayes.cli.compare_table import is_shown, table_of
+from leanbayes.cli.compare_words import command_of, tables_of, word_of
 from leanbayes.cli.record_file import check_place, save
 
 if TYPE_CHECKING:  # they import torch
-    from leanbayes.cli.compare_record import Record
+    from leanbayes.cli.compare_ask import Ask, Run
+    from leanbayes.cli.compare_data import Sets
+    from leanbayes.cli.compare_kept import Kept
     from leanbayes.cli.compare_runs import Bench, Outcome
+    from leanbayes.cli.compare_settings import Lineup
+    from leanbayes.cli.compare_suite import SuiteAsk
 
 SMOKE_SEEDS = 2
 
@@ -62,7 +68,39 @@ def compare(  # noqa: PLR0913
         str,
         typer.Option(help="What is scored: test, validation, ..., or several: validation,test."),
     ] = "test",
+    start: Annotated[
+        bool,
+        typer.Option(
+            "--start",
+            help="Train the point estimate once a seed, and let all methods begin there; a table "
+            "[start] in the file does so too.",
+        ),
+    ] = False,
+    price: Annotated[
+        bool, typer.Option("--price/--no-price", help="Measure what every method costs.")
+    ] = True,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            help="Evaluate every run on quick, standard, full, or splits: test,corrupted:fog,noise,"
+            "rotated,ood:NAME,pgd; a table [suite] in the file does so too."
+        ),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a suite: corrupt, shift and attack so many rows only."),
+    ] = None,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Of a suite: figures by number of samples too.")
+    ] = False,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="Of a suite: most and least certain images too.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="File of the record, JSON.")] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Folder of starts and scores by row; of starts else one beside --out."),
+    ] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="Seconds, on a few rows.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record, no table.")] = False,
     jobs: Annotated[
@@ -77,113 +115,143 @@ def compare(  # noqa: PLR0913
     Example: leanbayes compare fashion_mini --methods map,mean_field --out compare.json --smoke
     """
     given = dict(locals())
-    from leanbayes.cli.compare_record import Record, table_of, text_of
-    from leanbayes.cli.compare_runs import Ask, Bench
-    from leanbayes.cli.compare_settings import labelled, parts_of, settings_by_method
+    from leanbayes.cli.compare_ask import Ask
+    from leanbayes.cli.compare_data import Sets
+    from leanbayes.cli.compare_kept import Kept, folder_of
+    from leanbayes.cli.compare_settings import labelled, lineup_of, parts_of
+    from leanbayes.cli.compare_suite import suite_asked
 
-    tables, parts = _tables(given), parts_of(part)
+    tables, parts, sets = tables_of(given), parts_of(part), Sets()
+    splits_asked = suite_asked(tables.pop("suite", None), given)
+    _check_parts(parts, splits_asked)
     names = labelled(methods, tables)
-    ask = Ask(parts=parts, samples=samples, splits=splits, smoke=smoke)
-    bench = Bench({}, ask)
-    bench = replace(bench, settings=settings_by_method(tables, names, change or (), bench.sets))
+    lineup = lineup_of(tables, names, change or (), sets, start=start)
     check_place(out, resume=resume)
     every = range(seed, seed + (min(seeds, SMOKE_SEEDS) if smoke else seeds))
-    head = {"command": _command(given, methods), "data": data, "seeds": list(every)}
-    head |= {"parts": list(parts)} if len(parts) > 1 else {}
-    commands = {name: _command(given, _word(given, name)) for name in names}
-    record = Record(head, commands, every, parts)
-    if resume:
-        record.keep(out, bench)
-        _tell_kept(out, record)
-    errors = _run(record, bench, out, jobs)
+    ask = Ask(
+        parts=parts,
+        samples=samples,
+        splits=splits,
+        smoke=smoke,
+        first=seed,
+        price=price,
+        by_row=len(every) == 1,
+        suite=splits_asked,
+    )
+    with folder_of(keep, out, needed=bool(lineup.starts)) as folder:
+        bench = _bench(lineup, ask, folder, sets, every)
+        kept = Kept(keep)
+        record = _record(given, bench, every, kept)
+        if resume:
+            record.keep(out, bench)
+            _tell_kept(out, record)
+        errors = _run(record, bench, kept, out, jobs)
     save(out, text_of(record.plain()))
-    as_text = json.dumps(record.plain(), default=str) if as_json else table_of(record.rows, parts)
-    typer.echo(as_text)
+    if as_json:
+        typer.echo(json.dumps(record.plain(), default=str))
+    else:
+        typer.echo(table_of(record.rows, parts, bold=sys.stdout.isatty()))
     if errors:
         raise errors[0]
 
 
-def _run(record: Record, bench: Bench, out: Path | None, jobs: int) -> list[Exception]:
+def _check_parts(parts: Sequence[str], suite: SuiteAsk | None) -> None:
+    from leanbayes.errors import ConfigError
+
+    if suite is not None and len(parts) > 1:
+        raise ConfigError(f"--suite is made of one part: write --part {parts[0]}")
+
+
+def _bench(
+    lineup: Lineup, ask: Ask, folder: Path | None, sets: Sets, seeds: Sequence[int]
+) -> Bench:
+    """What runs; with starts where a method begins at one."""
+    from leanbayes.cli.compare_runs import Bench
+    from leanbayes.cli.compare_start import Starts
+
+    if not lineup.starts:
+        return Bench(lineup, ask, sets=sets)
+    starts = Starts(lineup.point, ask, str(folder), sets)
+    for seed in seeds:
+        starts.check(seed)
+    return Bench(lineup, ask, starts, sets)
+
+
+def _record(given: Mapping[str, Any], bench: Bench, seeds: range, kept: Kept) -> Record:
+    """The record with nothing in it yet."""
+    names, parts = list(bench.lineup.settings), bench.ask.parts
+    head = {"command": command_of(given, given["methods"]), "data": given["data"]}
+    head |= {"seeds": list(seeds)} | ({"parts": list(parts)} if len(parts) > 1 else {})
+    return Record(
+        head,
+        {name: command_of(given, word_of(given, name)) for name in names},
+        seeds,
+        parts,
+        most=bench.lineup.seeds,
+        baseline=bench.lineup.baseline,
+        start=None if bench.starts is None else bench.starts.config(seeds[0]),
+        rows_of=kept.rows,
+    )
+
+
+def _run(record: Record, bench: Bench, kept: Kept, out: Path | None, jobs: int) -> list[Exception]:
     """All runs that are missing, each saved as it ends; one that fails leaves its words."""
-    from leanbayes.cli.compare_record import text_of
     from leanbayes.cli.jobs import obeying_signals, run_all
 
-    errors: dict[int, Exception] = {}
-    missing = record.missing
-    with obeying_signals(), closing(run_all(bench, missing, jobs)) as ends:
+    with obeying_signals():
+        errors = _begin(record, bench, out, jobs)
+        missing, failed = record.missing, {}
+        with closing(run_all(bench, missing, jobs)) as ends:
+            for ended in ends:
+                label, seed = run = missing[ended.at]
+                if ended.error is None:
+                    record.done[run] = ended.value
+                    kept.save(label, seed, ended.value.rows)
+                    _tell(label, ended.value)
+                else:
+                    failed[ended.at] = ended.error
+                    _tell_failure(record, run, ended.error)
+                save(out, text_of(record.plain()))
+    return [*errors, *(failed[at] for at in sorted(failed))]
+
+
+def _begin(record: Record, bench: Bench, out: Path | None, jobs: int) -> list[Exception]:
+    """Train the starts that runs wait for, before them: side by side they would train them twice.
+
+    Where one fails all runs that begin there have failed too.
+    """
+    from leanbayes.cli.jobs import run_all
+
+    waiting = [run for run in record.missing if bench.needs_start(run)]
+    seeds, errors = list(dict.fromkeys(seed for _, seed in waiting)), []
+    if bench.starts is None:
+        return []
+    with closing(run_all(bench.starts, seeds, jobs)) as ends:
         for ended in ends:
-            run = missing[ended.at]
+            seed = seeds[ended.at]
             if ended.error is None:
-                record.done[run] = ended.value
-                _tell(run[0], ended.value)
+                record.begun[seed] = ended.value
+                typer.echo(f"start, seed {seed}: {ended.value.seconds:.1f} s", err=True)
             else:
-                errors[ended.at] = ended.error
-                record.failed[run] = " ".join(str(ended.error).split())
-                typer.echo(f"{run[0]}, seed {run[1]}: {record.failed[run]}", err=True)
+                errors.append(ended.error)
+                for run in (run for run in waiting if run[1] == seed):
+                    _tell_failure(record, run, ended.error, "its start failed: ")
             save(out, text_of(record.plain()))
-    return [errors[at] for at in sorted(errors)]
+    return errors
 
 
-def _word(given: Mapping[str, Any], label: str) -> str:
-    """What `--methods` says of this label."""
-    words: list[str] = [word.strip() for word in given["methods"].split(",")]
-    return next(word for word in words if word.partition("=")[0].strip() == label)
-
-
-def _tables(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings file, with what the flags say in its place."""
-    from leanbayes.cli.settings_file import read_tables
-
-    tables = {} if given["config"] is None else read_tables(given["config"])
-    tables.pop("method", None)
-    name, options = _reader(given["data"])
-    data = dict(tables.get("data", {}))
-    data = data if data.get("name") == name else {"name": name}
-    if given["root"] is not None:
-        options["root"] = given["root"]
-    tables["data"] = {**data, "options": {**data.get("options", {}), **options}}
-    model = {} if given["model"] is None else {"name": given["model"]}
-    if given["weights"] is not None:
-        model["weights"] = str(given["weights"])
-    tables["model"] = {**tables.get("model", {}), **model}
-    return tables
-
-
-def _reader(data: str) -> tuple[str, dict[str, Any]]:
-    """Reader and options of a name; `uci-boston` is `uci` with name = "boston"."""
-    from inspect import signature
-
-    from leanbayes.cli.readers import DATA
-
-    first, _, rest = data.partition("-")
-    if data not in DATA and rest and first in DATA and "name" in signature(DATA[first]).parameters:
-        return first, {"name": rest}
-    return data, {}
-
-
-def _command(given: Mapping[str, Any], methods: str) -> str:
-    """The command that gives these figures again, of some methods."""
-    from leanbayes.records import shown
-
-    words = ["leanbayes", "compare", given["data"], "--methods", methods]
-    labels = [word.partition("=")[0].strip() for word in methods.split(",")]
-    for name in ("model", "weights", "root", "config", "samples"):
-        if given[name] is not None:
-            words += [f"--{name}", shown(given[name])]
-    for change in given["change"] or ():
-        if not change.startswith("methods.") or change.split(".")[1] in labels:
-            words += ["--set", change]
-    words += ["--seeds", str(given["seeds"]), "--seed", str(given["seed"]), "--part", given["part"]]
-    words += [f"--{name}" for name in ("splits", "smoke") if given[name]]
-    return shlex.join(words)
+def _tell_failure(record: Record, run: Run, error: Exception, words: str = "") -> None:
+    record.failed[run] = words + " ".join(str(error).split())
+    typer.echo(f"{run[0]}, seed {run[1]}: {record.failed[run]}", err=True)
 
 
 def _tell(name: str, outcome: Outcome) -> None:
-    several = len(outcome.figures) > 1
+    several, whole = len(outcome.figures) > 1, outcome.evaluation is not None
     words = [
         f"{part + ' ' if several else ''}{key} {value:.4g}"
         for part, figures in outcome.figures.items()
         for key, value in figures.items()
+        if value is not None and (not whole or is_shown(key))
     ]
     line = f"{name}, seed {outcome.seed}: {', '.join(words)}, {outcome.seconds:.1f} s"
     typer.echo(line, err=True)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leanbayes.cli.compare_significance import significance
 from leanbayes.cli.record_file import earlier, refuse_others
 from leanbayes.cli.summary import moments
-from leanbayes.cli.table import render
 
 if TYPE_CHECKING:  # they import torch
-    from leanbayes.cli.compare_runs import Bench, Outcome, Run
+    from leanbayes.cli.compare_ask import Run
+    from leanbayes.cli.compare_runs import Bench, Outcome, Rows
+    from leanbayes.cli.compare_start import Begun
 
 Row = Mapping[str, Any]
 
@@ -27,21 +29,35 @@ class Record:
         commands: By label: gives the row again.
         seeds: Of every label.
         parts: Of the data; figures of one stand alone, those of several by part.
+        most: The most seeds of a label.
+        baseline: The label of the point estimate, which others are tested against.
+        start: Settings of the shared start, if there is one.
+        rows_of: Scores by row of a run that the file has, from where they were kept.
         done: Runs that gave figures.
         failed: Words of those that did not.
+        begun: Starts by seed.
     """
 
     head: Mapping[str, Any]
     commands: Mapping[str, str]
     seeds: Sequence[int]
     parts: Sequence[str]
+    most: Mapping[str, int] = field(default_factory=dict)
+    baseline: str | None = None
+    start: Mapping[str, Any] | None = None
+    rows_of: Callable[[str, int], Rows] = lambda _label, _seed: {}
     done: dict[Run, Outcome] = field(default_factory=dict)
     failed: dict[Run, str] = field(default_factory=dict)
+    begun: dict[int, Begun] = field(default_factory=dict)
+
+    def seeds_of(self, label: str) -> Sequence[int]:
+        """All seeds, or the first ones where a label is to have fewer."""
+        return self.seeds[: self.most.get(label, len(self.seeds))]
 
     @property
     def missing(self) -> list[Run]:
         """Runs that have not ended yet, in order."""
-        every = [(label, seed) for label in self.commands for seed in self.seeds]
+        every = [(label, seed) for label in self.commands for seed in self.seeds_of(label)]
         return [run for run in every if run not in self.done and run not in self.failed]
 
     @property
@@ -53,22 +69,45 @@ class Record:
     def plain(self) -> dict[str, Any]:
         """The file; it says how many runs it still lacks."""
         left = {"unfinished": len(self.missing)} if self.missing else {}
-        return {**self.head, **left, "rows": self.rows}
+        return {**self.head, **left, **self._started(), "rows": self.rows}
+
+    def _started(self) -> dict[str, Any]:
+        """The starts: their settings, and of each the seconds and the hash of its weights."""
+        if self.start is None:
+            return {}
+        seeds = [asdict(self.begun[seed]) for seed in sorted(self.begun)]
+        return {"start": {"config": self.start, "seeds": seeds}}
 
     def _row(self, label: str) -> dict[str, Any]:
         """Figures over the seeds; words in their place where all have failed."""
         from leanbayes.records import provenance
 
-        done = [self.done[label, seed] for seed in self.seeds if (label, seed) in self.done]
+        done = self._done(label)
         row: dict[str, Any] = {"method": label, **_failures(self.failed, label)}
         if not done:
             return {**row, **provenance(self.commands[label])}
         row |= {"command": self.commands[label], **done[0].origin}
-        return {**row, **self._summary(done)}
+        return {**row, **self._summary(done), **self._tested(label, done)}
+
+    def _done(self, label: str) -> list[Outcome]:
+        return [self.done[label, seed] for seed in self.seeds if (label, seed) in self.done]
+
+    def _tested(self, label: str, done: Sequence[Outcome]) -> dict[str, Any]:
+        """Differences to the point estimate, of all others."""
+        base = [] if self.baseline in (None, label) else self._done(str(self.baseline))
+        if not base:
+            return {}
+        found = {part: significance(done, base, part) for part in self.parts}
+        return {"significance": self._shown(found)}
 
     def _summary(self, done: Sequence[Outcome]) -> dict[str, Any]:
         """Figures over the seeds, and what each of them gave."""
         figures = {part: _moments([o.figures[part] for o in done]) for part in self.parts}
+        more: dict[str, list[Any]]
+        more = {"prices": [o.prices for o in done], "layers": [o.layers for o in done]}
+        first = {
+            key: next((v for v in found if v is not None), None) for key, found in more.items()
+        }
         return {
             "config": done[0].config,
             "figures": self._shown(figures),
@@ -76,6 +115,7 @@ class Record:
             "parameters_added": done[0].parameters_added,
             "seconds": sum(o.seconds for o in done),
             "training_seconds": sum(o.training_seconds for o in done),
+            **{key: value for key, value in first.items() if value is not None},
             "runs": [self._run(o, done[0].origin) for o in done],
         }
 
@@ -87,6 +127,8 @@ class Record:
             "training_seconds": outcome.training_seconds,
             "figures": self._shown(outcome.figures),
         }
+        more = {"start": outcome.start, "evaluation": outcome.evaluation}
+        found |= {key: value for key, value in more.items() if value is not None}
         return found | {k: v for k, v in outcome.origin.items() if v != origin[k]}
 
     def _shown(self, figures: Mapping[str, Any]) -> Any:
@@ -107,9 +149,22 @@ class Record:
                 raise CheckpointError(words) from None
             self._check(out, row, runs, bench)
             self.done |= {(row["method"], run.seed): run for run in runs}
+        self._keep_starts(out, found.get("start"))
+
+    def _keep_starts(self, out: Path, found: Any) -> None:
+        from leanbayes.cli.compare_start import Begun
+        from leanbayes.errors import CheckpointError
+
+        if self.start is None or found is None:
+            return
+        try:
+            self.begun |= {start["seed"]: Begun(**start) for start in found["seeds"]}
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(f"--resume: {out} is damaged in 'start' ({error})") from None
 
     def _check(self, out: Path, row: Row, runs: Sequence[Outcome], bench: Bench) -> None:
         """Refuse what this command would lose or mix with something else."""
+        from leanbayes.cli.compare_ask import telling
         from leanbayes.errors import ConfigError
 
         label, strange = row["method"], [r.seed for r in runs if r.seed not in self.seeds]
@@ -122,7 +177,7 @@ class Record:
             )
         if runs:
             old, new = runs[0].config, bench.config(label, runs[0].seed)
-            refuse_others(out, f"a row of {label!r}", *(_telling(c) for c in (old, new)))
+            refuse_others(out, f"a row of {label!r}", *(telling(dict(c)) for c in (old, new)))
 
     def _kept(self, row: Row) -> list[Outcome]:
         """The runs of a row as they were."""
@@ -139,6 +194,11 @@ class Record:
                 # Older files have the sum alone.
                 training_seconds=run.get("training_seconds", row["training_seconds"] / len(runs)),
                 origin={name: run[name] if name in run else row[name] for name in names},
+                prices=row.get("prices") if run is runs[0] else None,
+                layers=row.get("layers") if run is runs[0] else None,
+                start=run.get("start"),
+                evaluation=run.get("evaluation"),
+                rows=self.rows_of(row["method"], int(run["seed"])),
                 **common,
             )
             for run in runs
@@ -149,63 +209,15 @@ class Record:
         return figures if nested else {self.parts[0]: figures}
 
 
-def _telling(config: Row) -> dict[str, Any]:
-    """The settings that change figures."""
-    from leanbayes.train.folder import FREE
-
-    silent = FREE - {"epochs", "steps", "patience"}
-    fit = {key: value for key, value in config["fit"].items() if key not in silent}
-    return {**config, "fit": fit}
-
-
 def _failures(failed: Mapping[Run, str], label: str) -> dict[str, Any]:
     own = {seed: words for (name, seed), words in sorted(failed.items()) if name == label}
     return {"failed": next(iter(own.values())), "failed_seeds": list(own)} if own else {}
 
 
-def _moments(figures: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def _moments(figures: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
     return {name: moments([found.get(name) for found in figures]) for name in figures[0]}
 
 
 def text_of(record: Row) -> str:
     """The text of the file."""
     return json.dumps(record, indent=1, default=str) + "\n"
-
-
-def table_of(rows: Sequence[Row], parts: Sequence[str]) -> str:
-    """Methods down, a line a part where there are several; figures across, mean and error."""
-    lines = [(row, part, _of_part(row, part, parts)) for row in rows for part in parts]
-    every = dict.fromkeys(name for _, _, figures in lines for name in figures)
-    names = [name for name in every if not name.startswith("iou_")]  # in the record alone
-    several = len(parts) > 1
-    head = ["method", *(["part"] if several else []), *names, *CELLS]
-    cells = [
-        [row["method"], *([part] if several else []), *_cells(row, figures, names)]
-        for row, part, figures in lines
-    ]
-    failed = [f"{row['method']} failed: {row['failed']}" for row in rows if "failed" in row]
-    return "\n".join([render(head, cells, left=1 + several), *failed])
-
-
-CELLS: Mapping[str, Callable[[Row], str]] = {
-    "parameters": lambda row: f"{row['parameters']:,}",
-    "added": lambda row: f"{row['parameters_added']:,}",
-    "seconds": lambda row: f"{row['seconds']:.0f}",
-}
-
-
-def _of_part(row: Row, part: str, parts: Sequence[str]) -> Mapping[str, Any]:
-    figures: Mapping[str, Any] = row.get("figures", {})
-    return figures if len(parts) == 1 else figures.get(part, {})
-
-
-def _cells(row: Row, figures: Row, names: Sequence[str]) -> list[str]:
-    rest = [cell(row) if "figures" in row else "-" for cell in CELLS.values()]
-    return [*(_figure(figures.get(name)) for name in names), *rest]
-
-
-def _figure(found: Mapping[str, float | None] | None) -> str:
-    if found is None or found["mean"] is None:
-        return "-"
-    error = found["standard_error"]
-    return f"{found['mean']:.4f}" + ("" if error is None else f" +- {error:.4f}")

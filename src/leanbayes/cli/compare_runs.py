@@ -10,34 +10,17 @@ from typing import Any
 import torch
 
 import leanbayes as lb
-from leanbayes.cli.card import PLACES
+from leanbayes.cli.compare_ask import Ask, Run, arguments_of, config_of, seeded
 from leanbayes.cli.compare_data import Sets
-from leanbayes.cli.figures import Judge
+from leanbayes.cli.compare_price import priced
+from leanbayes.cli.compare_settings import Lineup
+from leanbayes.cli.compare_start import Starts
+from leanbayes.cli.figures import Judge, Judged
 from leanbayes.cli.prepare import Prepared, prepare
 from leanbayes.cli.readers import part_of
-from leanbayes.cli.settings_file import Named, RunSettings
-from leanbayes.cli.smoke import short
 from leanbayes.records import commit, provenance
-from leanbayes.train.fields import listed
 
-Run = tuple[str, int]  # label and seed
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ask:
-    """How methods are compared.
-
-    Attributes:
-        parts: Of the data that are scored.
-        samples: Draws a prediction; the method's own number if None.
-        splits: Seed s reads split s of the data.
-        smoke: A few rows and steps only.
-    """
-
-    parts: tuple[str, ...] = ("test",)
-    samples: int | None = None
-    splits: bool = False
-    smoke: bool = False
+Rows = Mapping[str, Mapping[str, Any]]  # scores of rows, float32, by part and figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +36,26 @@ class Outcome:
         parameters_added: By the method.
         config: All that the figures depend on but the seed.
         origin: Commit and environment.
+        prices: Of `lb.price`, where they were asked for.
+        layers: Of `lb.layer_map`, beside an evaluation.
+        start: Hash of the weights that it started from, where they are shared.
+        evaluation: Of `lb.evaluate`, where a suite was asked for.
+        rows: Scores of every row, where they were asked for.
     """
 
     seed: int
-    figures: Mapping[str, Mapping[str, float]]
+    figures: Mapping[str, Mapping[str, float | None]]
     seconds: float
     training_seconds: float
     parameters: int
     parameters_added: int
     config: Mapping[str, Any]
     origin: Mapping[str, Any]
+    prices: Mapping[str, Any] | None = None
+    layers: list[dict[str, Any]] | None = None
+    start: str | None = None
+    evaluation: Mapping[str, Any] | None = None
+    rows: Rows = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,13 +63,15 @@ class Bench:
     """Runs a label under a seed.
 
     Attributes:
-        settings: By label.
+        lineup: Settings by label.
         ask: The same for all.
+        starts: Of the labels that have a shared start.
         sets: The data; read once in every process.
     """
 
-    settings: Mapping[str, RunSettings]
+    lineup: Lineup
     ask: Ask
+    starts: Starts | None = None
     sets: Sets = field(default_factory=Sets)
 
     def __call__(self, run: Run) -> Outcome:
@@ -87,31 +82,84 @@ class Bench:
             ready = self._ready(label, seed)
             parts = {name: part_of(ready.data, name) for name in self.ask.parts}
             parameters = sum(p.numel() for p in ready.net.parameters())
-            config, arguments = _config(ready, self.ask), _arguments(ready)
+            config, arguments = self._config(label, seed, ready), arguments_of(ready)
             method, likelihood = ready.settings.method, ready.likelihood
             done = lb.adapt(ready.net, method, likelihood=likelihood, **arguments)
         trained = time.perf_counter() - start
+        evaluation = self._evaluation(done.model, ready)
+        judged = {
+            name: _judged(done.model, part, ready, self.ask)
+            for name, part in parts.items()
+            if evaluation is None or self.ask.by_row
+        }
+        figures: dict[str, Mapping[str, float | None]]
+        figures = {name: {**found.figures} for name, found in judged.items()}
+        if evaluation is not None:
+            figures = {self.ask.parts[0]: evaluation["summary"]}
         return Outcome(
             seed=seed,
-            figures={n: _figures(done.model, p, ready, self.ask) for n, p in parts.items()},
+            figures=figures,
             seconds=time.perf_counter() - start,
             training_seconds=trained,
             parameters=parameters,
             parameters_added=done.report.added,
             config=config,
             origin=_origin(done.model, made_at),
+            prices=self._prices(done.model, ready, seed),
+            layers=self._layers(done.model, seed),
+            start=self._start(label, seed),
+            evaluation=evaluation,
+            rows={name: _rows(found) for name, found in judged.items()} if self.ask.by_row else {},
         )
 
     def config(self, label: str, seed: int) -> dict[str, Any]:
         """What a run would say of itself."""
         with torch.random.fork_rng(devices=[]):
-            return _config(self._ready(label, seed), self.ask)
+            return self._config(label, seed, self._ready(label, seed, ahead=True))
 
-    def _ready(self, label: str, seed: int) -> Prepared:
-        settings = _seeded(self.settings[label], seed, self.ask)
+    def needs_start(self, run: Run) -> bool:
+        """True where it begins at the shared start."""
+        return self.starts is not None and run[0] in self.lineup.starts
+
+    def _config(self, label: str, seed: int, ready: Prepared) -> dict[str, Any]:
+        found = config_of(ready, self.ask)
+        if self.starts is None or not self.needs_start((label, seed)):
+            return found
+        found["model"]["weights"] = True
+        return {**found, "start": self.starts.config(seed)}
+
+    def _ready(self, label: str, seed: int, *, ahead: bool = False) -> Prepared:
+        """What the run needs; the start may not be there yet where one looks `ahead`."""
+        settings = seeded(self.lineup.settings[label], seed, self.ask)
+        if self.starts is not None and self.needs_start((label, seed)):
+            place = None if ahead else str(self.starts.place(seed))
+            settings = replace(settings, weights=place)
         data = self.sets.read(settings.data)
         torch.manual_seed(seed)
         return prepare(settings, data)
+
+    def _evaluation(self, model: lb.BayesianModel, ready: Prepared) -> dict[str, Any] | None:
+        ask = self.ask
+        if ask.suite is None:
+            return None
+        return ask.suite.evaluated(model, ready, self.sets, ask.parts[0], ask.samples)
+
+    def _prices(
+        self, model: lb.BayesianModel, ready: Prepared, seed: int
+    ) -> Mapping[str, Any] | None:
+        if not self.ask.price or seed != self.ask.first:
+            return None
+        return priced(model, ready, self.lineup.point, self.ask)
+
+    def _layers(self, model: lb.BayesianModel, seed: int) -> list[dict[str, Any]] | None:
+        shown = self.ask.suite is not None and seed == self.ask.first
+        return lb.layer_map(model) if shown else None
+
+    def _start(self, label: str, seed: int) -> str | None:
+        if self.starts is None or not self.needs_start((label, seed)):
+            return None
+        begun = self.starts.found(seed)
+        return None if begun is None else begun.hash
 
 
 def _origin(model: lb.BayesianModel, made_at: str | None) -> dict[str, Any]:
@@ -119,51 +167,13 @@ def _origin(model: lb.BayesianModel, made_at: str | None) -> dict[str, Any]:
     return {"commit": made_at, "environment": found["environment"]}
 
 
-def _figures(model: lb.BayesianModel, part: Any, ready: Prepared, ask: Ask) -> dict[str, float]:
-    """Those of `leanbayes evaluate`."""
+def _judged(model: lb.BayesianModel, part: Any, ready: Prepared, ask: Ask) -> Judged:
+    """Figures of `leanbayes evaluate`."""
     options = {"samples": ask.samples, "seed": ready.settings.fit.seed}
     judge = Judge(ready.card, model, ready.settings.fit.batch_size, options)
-    return judge.scored(part, ready.data.normalize, ready.data.ignore_index)
+    return judge.judged(part, ready.data.normalize, ready.data.ignore_index)
 
 
-def _arguments(ready: Prepared) -> dict[str, Any]:
-    """Of `lb.adapt`; a validation part costs time, so it is used only where it can end a run.
-
-    The members of a deep ensemble have the whole training each: that is what others are up against.
-    """
-    found = ready.arguments()
-    if isinstance(ready.settings.method, lb.DeepEnsemble):
-        found["members"] = "in_turn"
-    if ready.settings.fit.patience is None:
-        found.pop("validation", None)
-    return {**found, "config": ready.settings.fit}
-
-
-def _seeded(settings: RunSettings, seed: int, ask: Ask) -> RunSettings:
-    fit = replace(settings.fit, seed=seed, folder=None)
-    if "progress" not in settings.tables.get("fit", {}):
-        fit = replace(fit, progress=False)
-    fit = short(fit, settings.method) if ask.smoke else fit
-    data = settings.data
-    if ask.splits:
-        data = Named(data.name, {**data.options, "split": seed})
-    return replace(settings, fit=fit, data=data, few=ask.smoke)
-
-
-def _config(ready: Prepared, ask: Ask) -> dict[str, Any]:
-    """All that the figures depend on but the seed, as plain data; places of files are left out."""
-    settings, likelihood = ready.settings, ready.likelihood
-    options = {k: v for k, v in settings.data.options.items() if k not in (*PLACES, "split")}
-    fit = {k: v for k, v in settings.fit.to_json().items() if k not in ("seed", "folder")}
-    part = ",".join(ask.parts)
-    return {
-        "model": {**ready.card.model, "weights": settings.weights is not None},
-        "data": {"name": settings.data.name, "options": listed(options), "part": part},
-        "method": settings.method.to_json(),
-        "fit": fit,
-        "likelihood": {"name": type(likelihood).__name__, "settings": likelihood.settings()},
-        "augment": settings.augment,
-        "samples": settings.method.default_samples if ask.samples is None else ask.samples,
-        "splits": ask.splits,
-        "smoke": ask.smoke,
-    }
+def _rows(found: Judged) -> dict[str, Any]:
+    """As arrays: tensors between processes would hold on to files."""
+    return {name: values.float().numpy() for name, values in found.rows.items()}

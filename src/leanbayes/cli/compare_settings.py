@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import leanbayes as lb
@@ -14,30 +15,130 @@ from leanbayes.data.dataset import Data
 from leanbayes.errors import ConfigError
 from leanbayes.train.fields import nearest
 
-ENTRY = {"name", "fields", "fit", "weights"}  # of a table [methods.LABEL]
-OWN = "methods."  # settings of one method: methods.NAME.fields.KEY, methods.NAME.fit.KEY
+# Keys of a table [methods.LABEL], and those of them that are tables.
+ENTRY = ("name", "fields", "fit", "fitting", "model", "ood", "weights", "from", "seeds")
+TABLES = ("fields", "fit", "fitting", "model", "ood")
+OWN = "methods."  # settings of one method: methods.NAME.fields.KEY, methods.NAME.fit.KEY, ...
+START = "start."  # those of the shared start: start.fit.KEY
 
 
-def settings_by_method(
-    tables: Mapping[str, Any], names: Mapping[str, str], changes: Sequence[str], sets: Sets
-) -> dict[str, RunSettings]:
-    """Settings of every label with its method; `sets` reads the data where they are needed."""
+@dataclass(frozen=True, kw_only=True)
+class Lineup:
+    """What is compared.
+
+    Attributes:
+        settings: By label.
+        point: The point estimate on the common network: the start, where there is one, and what
+            prices are set against.
+        starts: Labels that start from it, trained.
+        seeds: The most seeds of a label, where it is to have fewer than the others.
+    """
+
+    settings: Mapping[str, RunSettings]
+    point: RunSettings
+    starts: frozenset[str] = frozenset()
+    seeds: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def baseline(self) -> str | None:
+        """The first label of a point estimate."""
+        points = (k for k, found in self.settings.items() if found.method.name == "map")
+        return next(points, None)
+
+
+def lineup_of(
+    tables: Mapping[str, Any],
+    names: Mapping[str, str],
+    changes: Sequence[str],
+    sets: Sets,
+    *,
+    start: bool = False,
+) -> Lineup:
+    """Settings of every label with its method.
+
+    Args:
+        tables: Of the file.
+        names: Methods by label.
+        changes: What stands after `--set`.
+        sets: Reads the data where they are needed.
+        start: Train the point estimate first, also where no table [start] says so.
+    """
     _check_names(names, changes)
-    tables = dict(tables)
-    own = tables.pop("methods", {})
+    tables = _with_entries(tables, changes)
+    own, first = tables.pop("methods", {}), tables.pop("start", {} if start else None)
     _check_entries(own)
+    _check_start(first)
+    changes = [change for change in changes if not change.startswith(START)]
     if "name" not in tables.get("model", {}) and not _speaks_of_model(changes):
-        tables = {**tables, "model": {**tables.get("model", {}), **_usual(tables, changes, sets)}}
-    found = {}
+        tables["model"] = {**tables.get("model", {}), **_usual(tables, changes, sets)}
+    shared = [change for change in changes if not change.startswith(OWN)]
+    tables, whole = merged(tables, shared), {} if first is None else first.get("fit", {})
+    found, starts = {}, set()
     for label, name in names.items():
         entry = own.get(label, {})
-        fit = {**tables.get("fit", {}), **entry.get("fit", {})}
-        method = {"name": name, "fields": entry.get("fields", {})}
-        model = {**tables.get("model", {}), **{k: entry[k] for k in ("weights",) if k in entry}}
-        every = {**tables, "model": model, "method": method, "fit": fit}
-        every = merged(every, _own(changes, label))
-        found[label] = settings_of(every, data_names=DATA)
-    return found
+        if _origin(label, name, entry, first is not None) == "start":
+            starts.add(label)
+        training = {} if label in starts else whole
+        every = _tables_of(tables, name, entry, training)
+        # What --set says of all goes before a table of one, but not before the start's training.
+        late = [*([] if training else shared), *_own(changes, label)]
+        found[label] = settings_of(merged(every, late), data_names=DATA)
+    point = settings_of(_tables_of(tables, "map", {}, whole), data_names=DATA)
+    most = {label: own[label]["seeds"] for label in names if "seeds" in own.get(label, {})}
+    return Lineup(settings=found, point=point, starts=frozenset(starts), seeds=most)
+
+
+def _tables_of(
+    tables: Mapping[str, Any], name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The tables of one run; `whole` is the training of the start, for those that have none."""
+    model, own = tables.get("model", {}), entry.get("model", {})
+    if own:
+        kept = {} if own.get("name", model.get("name")) != model.get("name") else model
+        options = {**kept.get("options", {}), **own.get("options", {})}
+        model = {"name": model.get("name"), **own, "options": options}
+    if "weights" in entry:
+        model = {**model, "weights": entry["weights"]}
+    data = tables.get("data", {}) | ({"ood": entry["ood"]} if "ood" in entry else {})
+    method = {"name": name, **{k: entry[k] for k in ("fields", "fitting") if k in entry}}
+    fit = _longer(_longer(tables.get("fit", {}), whole), entry.get("fit", {}))
+    return {**tables, "model": model, "data": data, "method": method, "fit": fit}
+
+
+def _longer(fit: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A training with other values; epochs and steps take each other's place."""
+    rest = {"epochs", "steps"} if {"epochs", "steps"} & own.keys() else set()
+    return {k: v for k, v in fit.items() if k not in rest} | dict(own)
+
+
+def _origin(label: str, name: str, entry: Mapping[str, Any], start: bool) -> str:
+    """Where a method begins: at the shared start, with weights of its own, or from scratch."""
+    said = entry.get("from")
+    if said is not None and said not in ("start", "scratch"):
+        raise ConfigError(f'methods.{label}.from: expected "start" or "scratch", found {said!r}')
+    if said == "start":
+        if not start:
+            words = "there is none: write a table [start], or --start"
+            raise ConfigError(f"methods.{label}.from: it is to begin at the start, but {words}")
+        other = [key for key in ("weights", "model") if key in entry]
+        if other:
+            words = f"it has {other[0]} of its own: leave one of the two out"
+            raise ConfigError(f"methods.{label}.from: it is to begin at the start, but {words}")
+    own = "weights" in entry or "model" in entry or name == lb.DeepEnsemble.name
+    return said or ("start" if start and not own else "scratch")
+
+
+def _with_entries(tables: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """The tables with what `--set` says of [start] and of keys of [methods.LABEL] themselves."""
+    whole = [c for c in changes if c.startswith(START)]
+    single = [c for c in changes if c.startswith(OWN) and _key(c) not in ("fields", "fit")]
+    return merged(tables, [*whole, *single])
+
+
+def _key(change: str) -> str:
+    """`fit` of methods.NAME.fit.lr=0.1."""
+    words = change.partition("=")[0].split(".")
+    return words[2].strip() if len(words) > 2 else ""
 
 
 def labelled(words: str, tables: Mapping[str, Any]) -> dict[str, str]:
@@ -59,10 +160,26 @@ def labelled(words: str, tables: Mapping[str, Any]) -> dict[str, str]:
 
 def _check_entries(own: Any) -> None:
     for label, entry in own.items() if isinstance(own, Mapping) else [("", own)]:
-        unknown = set(entry) - ENTRY if isinstance(entry, Mapping) else {"it"}
+        unknown = set(entry) - set(ENTRY) if isinstance(entry, Mapping) else {"it"}
         if unknown:
-            words = "expected name, fields, fit and weights"
+            words = f"expected {', '.join(ENTRY[:-1])} and {ENTRY[-1]}"
             raise ConfigError(f"methods.{label}: {words}; found {unknown}")
+        for key in TABLES:
+            if not isinstance(entry.get(key, {}), Mapping):
+                raise ConfigError(f"methods.{label}.{key}: expected a table, found {entry[key]!r}")
+        seeds = entry.get("seeds", 1)
+        if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
+            words = f"expected a whole number of at least 1, found {seeds!r}"
+            raise ConfigError(f"methods.{label}.seeds: {words}")
+
+
+def _check_start(first: Any) -> None:
+    if first is None:
+        return
+    unknown = set(first) - {"fit"} if isinstance(first, Mapping) else {"it"}
+    if unknown or not isinstance(first.get("fit", {}), Mapping):
+        words = "expected fit, the training of the point estimate, a table"
+        raise ConfigError(f"start: {words}; found {unknown or first['fit']}")
 
 
 def _check_names(names: Mapping[str, str], changes: Sequence[str]) -> None:
@@ -74,7 +191,7 @@ def _check_names(names: Mapping[str, str], changes: Sequence[str]) -> None:
         words = change.partition("=")[0].split(".")
         if words[0] != OWN[:-1]:
             continue
-        if len(words) < 4 or words[2] not in ("fields", "fit"):
+        if _key(change) not in ENTRY[1:] or len(words) < (4 if _key(change) in TABLES else 3):
             form = f"{OWN}NAME.fields.KEY=VALUE or {OWN}NAME.fit.KEY=VALUE"
             raise ConfigError(f"--set {change}: expected {form}")
         if words[1] not in names:
@@ -84,11 +201,11 @@ def _check_names(names: Mapping[str, str], changes: Sequence[str]) -> None:
 
 
 def _own(changes: Sequence[str], name: str) -> list[str]:
-    """The changes of all methods, then those of this one in the words of a settings file."""
-    shared = [change for change in changes if not change.startswith(OWN)]
+    """The changes of this method in the words of a settings file."""
     begin = f"{OWN}{name}."
     own = [change.removeprefix(begin) for change in changes if change.startswith(begin)]
-    return shared + [f"method.{c}" if c.startswith("fields.") else c for c in own]
+    named = [f"method.{c}" if c.startswith("fields.") else c for c in own]
+    return [change for change in named if change.startswith(("method.", "fit."))]
 
 
 def _speaks_of_model(changes: Sequence[str]) -> bool:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import leanbayes as lb
+from leanbayes.cli.demo_suite import evaluated
 from leanbayes.cli.entries import Entry, Task, training_steps
 from leanbayes.cli.lineup import lineup
 from leanbayes.cli.progress import Tick, stage
@@ -93,6 +95,7 @@ class Comparison:
         scores: One an entry, the baseline first.
         predictions: Of the test images, by label.
         left_out: Why a method of the registry has no score, by name.
+        evaluations: Of the demo's suite, by label, where they were asked for.
     """
 
     seed: int
@@ -101,13 +104,24 @@ class Comparison:
     scores: list[Score]
     predictions: dict[str, Classification]
     left_out: dict[str, str]
+    evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def compare(settings: Settings, data: Data, prefix: str = "") -> Comparison:
-    """Train the network, then score every entry of the lineup."""
+def compare(
+    settings: Settings, data: Data, prefix: str = "", *, evaluate: bool = False
+) -> Comparison:
+    """Train the network, then score every entry of the lineup.
+
+    Args:
+        settings: With the seed.
+        data: All images.
+        prefix: Of the stages' names.
+        evaluate: Also on the demo's suite.
+    """
     scores: list[Score] = []
     predictions: dict[str, Classification] = {}
     left_out: dict[str, str] = {}
+    evaluations: dict[str, dict[str, Any]] = {}
     with _one_thread():
         start = time.process_time()
         with stage(f"{prefix}training", training_steps(settings)) as tick:
@@ -115,11 +129,14 @@ def compare(settings: Settings, data: Data, prefix: str = "") -> Comparison:
         seconds = time.process_time() - start
         for entry in lineup(lb.methods()):
             try:
-                score, predictions[entry.label] = scored(entry, task, prefix)
+                found = scored(entry, task, prefix, evaluate=evaluate)
             except NotBuilt as error:
                 left_out[entry.name] = str(error)
                 continue
+            score, predictions[entry.label], evaluation = found
             scores.append(score)
+            if evaluation is not None:
+                evaluations[entry.label] = evaluation
     return Comparison(
         seed=settings.seed,
         parameters=sum(p.numel() for p in task.net.parameters()),
@@ -127,6 +144,7 @@ def compare(settings: Settings, data: Data, prefix: str = "") -> Comparison:
         scores=scores,
         predictions=predictions,
         left_out=left_out,
+        evaluations=evaluations,
     )
 
 
@@ -134,12 +152,14 @@ class NotBuilt(Exception):  # noqa: N818
     """A method that cannot be built without arguments, data or a factory."""
 
 
-def scored(entry: Entry, task: Task, prefix: str = "") -> tuple[Score, Classification]:
-    """Build, fit and measure."""
+def scored(
+    entry: Entry, task: Task, prefix: str = "", *, evaluate: bool = False
+) -> tuple[Score, Classification, dict[str, Any] | None]:
+    """Build, fit and measure; the evaluation comes last and is in none of the seconds."""
     settings, data = task.settings, task.data
     pieces = [torch.split(x, PIECE) for x in (data.x_test, data.x_ood)]
     steps = entry.steps(settings)
-    total = steps + entry.more_steps(settings) + sum(map(len, pieces))
+    total = steps + entry.more_steps(settings) + sum(map(len, pieces)) + evaluate
     clock = Clock()
     with stage(prefix + entry.label, total) as tick:
         model = _built(entry, task, tick)
@@ -149,6 +169,10 @@ def scored(entry: Entry, task: Task, prefix: str = "") -> tuple[Score, Classific
         entry.finish(model, task, tick)
         finishing = clock.lap()
         inside, outside = (predicted(entry, model, settings, x, tick) for x in pieces)
+        predicting, evaluation = clock.lap(), None
+        if evaluate:
+            evaluation = evaluated(model, entry.samples(model, settings), settings, data)
+            tick()
     measure, random = lb.metrics, model.method.is_random
     score = Score(
         label=entry.label,
@@ -166,9 +190,9 @@ def scored(entry: Entry, task: Task, prefix: str = "") -> tuple[Score, Classific
         tuning_steps=steps,
         tuning_seconds=tuning,
         fitting_seconds=building + finishing,
-        prediction_seconds=clock.lap(),
+        prediction_seconds=predicting,
     )
-    return score, inside
+    return score, inside, evaluation
 
 
 class Clock:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leanbayes.cli.demo_report import record, text
+from leanbayes.cli.demo_report import record, text, write_report
 from leanbayes.cli.table import page_width
 
 if TYPE_CHECKING:  # they import torch
@@ -24,9 +24,9 @@ PICTURED = "mean_field"
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of weights, batches and draws.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Repeat with so many seeds from there.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for certain.png and demo.json.")] = Path(
-        "leanbayes-demo"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the report, demo.json and certain.png.")
+    ] = Path("leanbayes-demo"),
     smoke: Annotated[bool, typer.Option("--smoke", help="Seconds, on few images.")] = False,
     held_out: Annotated[
         bool,
@@ -58,6 +58,7 @@ def demo(
     )
     as_text = json.dumps(result, indent=2)
     (out / "demo.json").write_text(as_text + "\n", encoding="utf-8")
+    write_report(out)
     typer.echo(as_text if as_json else text(result, out, page_width()))
 
 
@@ -67,7 +68,12 @@ def _compared(settings: Settings, data: Data, seeds: int) -> Sequence[Comparison
 
     every = range(settings.seed, settings.seed + seeds)
     return [
-        compare(replace(settings, seed=s), data, prefix=f"seed {s}, " if seeds > 1 else "")
+        compare(
+            replace(settings, seed=s),
+            data,
+            prefix=f"seed {s}, " if seeds > 1 else "",
+            evaluate=s == settings.seed,
+        )
         for s in every
     ]
 

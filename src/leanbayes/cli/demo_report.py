@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # they import torch
 
 SCORES = ("method", "accuracy", "NLL", "ECE", "Brier", "OOD total", "OOD epist.")
 PRICES = ("price", "added", "step", "training", "prediction", "draws", "seconds")
+REPORT = "report.html"
 READING = """\
 How to read it
   * is the best of a column. NLL, ECE and Brier: lower is better. ECE is the gap
@@ -53,12 +54,19 @@ def record(
         "seeds": [run.seed for run in runs],
         "scored_on": scored_on,
         "parameters": runs[0].parameters,
-        "methods": [{**row, "note": _note(row["label"], settings)} for row in summarise(runs)],
+        "methods": [_method(row, runs[0], settings) for row in summarise(runs)],
         "left_out": runs[0].left_out,
         "picture": picture,
         "by_seed": [_by_seed(run) for run in runs],
         "seconds": seconds,
     }
+
+
+def _method(row: dict[str, Any], first: Comparison, settings: Settings) -> dict[str, Any]:
+    """A row with its note, and with the evaluation of the first seed."""
+    known = first.evaluations.get(row["label"])
+    found = {**row, "note": _note(row["label"], settings)}
+    return found if known is None else {**found, "evaluation": known}
 
 
 def _note(label: str, settings: Settings) -> str:
@@ -77,6 +85,17 @@ def _by_seed(run: Comparison) -> dict[str, Any]:
     }
 
 
+def write_report(out: Path) -> None:
+    """The page of `leanbayes report` on the folder's demo.json."""
+    from leanbayes import __version__
+    from leanbayes.reporting import build, page, read
+    from leanbayes.train.folder import write_file
+
+    sections = build([read(out / "demo.json")])
+    about = f"Written by leanbayes {__version__} from demo.json."
+    write_file(out / REPORT, page("leanbayes demo", sections, about).encode())
+
+
 def text(result: dict[str, Any], out: Path, width: int) -> str:
     """The header, the table, the verdict, where the files are, and how to read it."""
     settings, rows = result["settings"], result["methods"]
@@ -91,6 +110,7 @@ def text(result: dict[str, Any], out: Path, width: int) -> str:
         READING.format(bins=settings["bins"], parameters=result["parameters"]),
         "Beyond the common recipe\n" + "\n".join(filled(n, width, indent=2) for n in notes),
         f"Written in {result['seconds']:.0f} s: {', '.join(map(str, files))}",
+        f"Report: {out / REPORT}",
     ]
     return "\n\n".join(parts)
 

@@ -62,6 +62,8 @@ def resolved(found: Prepared) -> dict[str, Any]:
         },
         "fit": _plain(fit) | dict(tables.get("fit", {})),
     }
+    if settings.fitting:
+        shown["method"]["fitting"] = listed(settings.fitting)
     return shown | ({"likelihood": tables["likelihood"]} if tables.get("likelihood") else {})
 
 

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 import leanbayes as lb
 from leanbayes.cli.card import Card
+from leanbayes.cli.row_scores import row_scores
 from leanbayes.cli.tally import DenseTally
 from leanbayes.data.dataset import Normalize
 from leanbayes.errors import DataError
@@ -54,11 +55,12 @@ class Uncertainty:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a model makes of a part: its rows, the figures, the uncertainty of every row."""
+    """What a model makes of a part: its rows, the figures, uncertainty and scores of every row."""
 
     count: int
     figures: dict[str, float]
     uncertainty: Uncertainty
+    rows: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,10 @@ class Judge:
         if tally is None:
             raise DataError(EMPTY)
         every = Uncertainty.cat(rows)
-        return Judged(len(every.total), tally.figures(), every)
+        figures = tally.figures()  # looks at the labels first
+        return Judged(
+            len(every.total), figures, every, tally.rows() if isinstance(tally, Kept) else {}
+        )
 
     def uncertainty(self, part: Any, scale: Normalize | None) -> Uncertainty:
         """Uncertainty of every row of a part, whose targets do not count."""
@@ -155,6 +160,11 @@ class Kept:
         """Keep a batch."""
         self.parts.append(found)
         self.targets.append(target)
+
+    def rows(self) -> dict[str, Tensor]:
+        """Scores of every row."""
+        found, target = type(self.parts[0]).cat(self.parts), torch.cat(self.targets)
+        return row_scores(found, target, self.ignore_index)
 
     def figures(self) -> dict[str, float]:
         """Figures of the task."""

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import leanbayes as lb
 from leanbayes.cli.card import CARD, Card, first_inputs, load_run
-from leanbayes.cli.readers import read_data
-from leanbayes.cli.settings_file import Named, RunSettings
+from leanbayes.cli.readers import part_of, read_data
+from leanbayes.cli.settings_file import Foreign, Named, RunSettings
 from leanbayes.cli.smoke import few
 from leanbayes.data.dataset import Data
 from leanbayes.errors import ConfigError
@@ -36,7 +36,7 @@ class Prepared:
         """The data as arguments of `lb.adapt`."""
         found: dict[str, Any] = {"data": self.data.train, "validation": self.data.validation}
         if self.settings.fit.regularizer is not None:
-            found["ood"] = _ood(self.data)
+            found["ood"] = _ood(self.data, self.settings.ood)
         if self.settings.fitting:
             found["fitting"] = self.settings.fitting
         if self.settings.augment is not None:
@@ -62,13 +62,13 @@ def prepare(settings: RunSettings, data: Data | None = None) -> Prepared:
     inputs = first_inputs(data.train, 2)
     if len(inputs) == 0:
         raise lb.DataError(f"{data.name} has no training examples")
-    model = _fitted(settings.model, data)
+    model = fitted(settings.model, data)
     net, output = _network(model, settings.weights, inputs)
     card = Card.of(model, data, settings.data)
     return Prepared(settings, data, net, _likelihood(settings, data, output), card)
 
 
-def _fitted(model: Named, data: Data) -> Named:
+def fitted(model: Named, data: Data) -> Named:
     """A network of the zoo gets as many outputs as the data ask for, unless it is told."""
     make = MODELS.get(model.name)
     if make is None or "num_classes" in model.options or not _outputs(data):
@@ -159,14 +159,29 @@ _LIKELIHOODS: Mapping[str, Callable[[Data, Tensor], Likelihood]] = {
 }
 
 
-def _ood(data: Data) -> tuple[Tensor, Tensor]:
-    """Noisy training images for the regulariser."""
+def _ood(data: Data, asked: Foreign) -> tuple[Tensor, Tensor]:
+    """Noisy training images for the regulariser, and other images where they are named."""
     pair = data.train
-    if not (isinstance(pair, tuple) and pair[0].is_floating_point() and pair[0].dim() == 4):
+    if not _are_images(pair):
         raise ConfigError("fit.regularizer: needs images in memory; for others write lb.fit(ood=)")
     scale = data.normalize
     mean, std = (None, None) if scale is None else (scale.mean, scale.std)
-    return lb.ood_inputs(pair[0], mean=mean, std=std), pair[1]
+    others = None if asked.name is None else _others(data, asked)
+    return lb.ood_inputs(pair[0], asked.eps, others, mean, std), pair[1]
+
+
+def _others(data: Data, asked: Foreign) -> Tensor:
+    """Images of other data, on the scale of these."""
+    found = read_data(str(asked.name), asked.options, "data.ood.options")
+    part = part_of(found, asked.part)
+    if not _are_images(part):
+        raise ConfigError(f"data.ood: needs images in memory, found {asked.part} of {found.name}")
+    raw = part[0] if found.normalize is None else found.normalize.undo(part[0])
+    return raw if data.normalize is None else data.normalize(raw)
+
+
+def _are_images(part: Any) -> bool:
+    return isinstance(part, tuple) and part[0].is_floating_point() and part[0].dim() == 4
 
 
 def _augment(words: str, data: Data) -> Callable[[Any], Any]:

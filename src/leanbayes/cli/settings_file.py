@@ -9,10 +9,13 @@
     name = "fashion_mini"
     options = { images = 1000 }
     augment = "crop+flip"
+    ood = { eps = 0.05 }        # of fit.regularizer: noisy images; every second one of other data
+                                # with { name = "svhn", options = {}, part = "test" }
 
     [method]                    # lb.methods()[name](**fields)
     name = "mean_field"
     fields = { prior_std = 0.5 }
+    fitting = {}                # of lb.fit_posterior: what SWAG and Laplace do after the training
 
     [fit]                       # lb.FitConfig(**fit)
     epochs = 12
@@ -51,7 +54,7 @@ from leanbayes.train.config import FitConfig
 from leanbayes.train.fields import nearest
 
 SECTIONS = ("model", "data", "method", "fit", "likelihood", "recipe")
-EXTRA = {"model": ("weights",), "data": ("augment",)}
+EXTRA = {"model": ("weights",), "data": ("augment", "ood")}
 LIKELIHOODS: Mapping[str, Callable[..., Likelihood]] = {
     "categorical": Categorical,
     "bernoulli": Bernoulli,
@@ -69,6 +72,23 @@ class Named:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Foreign:
+    """Images that `fit.regularizer` is to be unsure of.
+
+    Attributes:
+        eps: Half width of the noise on training images, in pixels of [0, 1].
+        name: A reader of other images, which are every second one then.
+        options: Of that reader.
+        part: Of its data.
+    """
+
+    eps: float = 0.031
+    name: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    part: str = "train"
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """What a settings file says, checked; models and data are not built yet.
 
@@ -80,6 +100,7 @@ class RunSettings:
         likelihood: Categorical where the file has none; `tables` says whether it has.
         weights: Trained weights: a file, or the folder of a run.
         augment: What is done to training images, such as "crop+flip".
+        ood: Images of `fit.regularizer`.
         fitting: Options of what is fitted after the training.
         few: A few rows of the data are enough.
         tables: What was written, and what a recipe adds to it.
@@ -92,6 +113,7 @@ class RunSettings:
     likelihood: Likelihood
     weights: str | None = None
     augment: str | None = None
+    ood: Foreign = field(default_factory=Foreign)
     fitting: Mapping[str, Any] = field(default_factory=dict)
     few: bool = False
     tables: Mapping[str, Any] = field(default_factory=dict)
@@ -146,10 +168,18 @@ def _sections(
         "likelihood": _likelihood(reader, tables),
         "weights": _word(reader, tables, "model", "weights"),
         "augment": _word(reader, tables, "data", "augment"),
+        "ood": reader.build(Foreign, _inner(tables, "data", "ood"), "data.ood"),
         "tables": tables,
     }
     own = base is not None and found["method"] == base.method
-    return {**found, "fitting": base.fitting if own and base is not None else {}}
+    fitting = base.fitting if own and base is not None else {}
+    written = reader.table(_inner(tables, "method", "fitting"), "method.fitting")
+    return {**found, "fitting": {**fitting, **written}}
+
+
+def _inner(tables: Mapping[str, Any], section: str, key: str) -> Any:
+    table = tables.get(section)
+    return table.get(key, {}) if isinstance(table, Mapping) else {}
 
 
 def _recipe(reader: Reader, tables: Mapping[str, Any]) -> Recipe | None:
@@ -198,7 +228,7 @@ def _word(reader: Reader, tables: Mapping[str, Any], section: str, key: str) -> 
 
 def _method(reader: Reader, tables: Mapping[str, Any], base: Recipe | None) -> Any:
     table = reader.table(tables.get("method", {}), "method")
-    reader.keys(table, ("name", "fields"), "method")
+    reader.keys(table, ("name", "fields", "fitting"), "method")
     if base is not None and table.get("name", base.method.name) == base.method.name:
         return reader.changed(base.method, table.get("fields", {}), "method.fields")
     return reader.method(table, "method")

@@ -21,7 +21,8 @@ ROWS, STEPS, BATCH, SAMPLES = 64, 4, 16, 2
 def short(fit: FitConfig, method: Method) -> FitConfig:
     """A training of a few steps; its rates rise as they do at the start of the long one."""
     batch = min(fit.batch_size, max(BATCH, method.index_members))
-    return replace(fit, epochs=None, steps=STEPS, batch_size=batch)
+    steps = 0 if 0 in (fit.epochs, fit.steps) else STEPS
+    return replace(fit, epochs=None, steps=steps, batch_size=batch)
 
 
 def smoke_settings(tables: Mapping[str, Any], *, data_names: Mapping[str, Any]) -> RunSettings:

@@ -23,6 +23,7 @@ from leanbayes.metrics.crps import crps_gaussian, crps_mixture, crps_samples
 from leanbayes.metrics.diversity import disagreement, label_disagreement, normalised_disagreement
 from leanbayes.metrics.ood import auroc, average_precision, fpr95
 from leanbayes.metrics.overlap import class_iou, confusion, iou_of_pairs, mean_iou
+from leanbayes.metrics.paired import Paired, paired_test
 from leanbayes.metrics.pooled import AURC, AdaptiveECE, Detection
 from leanbayes.metrics.proper import accuracy, brier, nll, nll_of_samples
 from leanbayes.metrics.regression import interval_coverage, log_predictive_density, rmse
@@ -41,6 +42,7 @@ __all__ = [
     "Detection",
     "Interval",
     "MeanIoU",
+    "Paired",
     "Reliability",
     "accuracy",
     "accuracy_at_coverage",
@@ -74,6 +76,7 @@ __all__ = [
     "nll",
     "nll_of_samples",
     "normalised_disagreement",
+    "paired_test",
     "rejection_curve",
     "relative_corruption_errors",
     "relative_mean_corruption_error",

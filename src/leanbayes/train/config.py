@@ -20,7 +20,7 @@ Shape = Literal["constant", "cosine", "step", "linear"]
 EPOCHS: Final = 10
 # Least values of the numbers; all others may be 0.
 COUNTS: Final = (
-    *("epochs", "steps", "batch_size", "samples", "num_data", "accumulate", "alternate_every"),
+    *("batch_size", "samples", "num_data", "accumulate", "alternate_every"),
     *("evaluate_every", "evaluate_samples", "patience", "save_every", "keep", "log_every"),
 )
 LEAST: Final = dict.fromkeys(COUNTS, 1)
@@ -35,7 +35,8 @@ class FitConfig:
     """How a model is trained. `dataclasses.replace(config, lr=0.1)` gives a changed copy.
 
     Attributes:
-        epochs: Passes over the data; set aside where `steps` is given.
+        epochs: Passes over the data; set aside where `steps` is given. 0 trains nothing: `lb.adapt`
+            then converts, and fits what is fitted after training.
         steps: Steps of the optimiser instead.
         batch_size: Rows of a step, all processes together; a DataLoader brings its own.
         optimizer: A class of `torch.optim` by name.

@@ -1,0 +1,113 @@
+"""What a comparison asks of every run, and what a run says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import leanbayes as lb
+from leanbayes.cli.card import PLACES
+from leanbayes.cli.compare_suite import SuiteAsk
+from leanbayes.cli.prepare import Prepared
+from leanbayes.cli.settings_file import Named, RunSettings
+from leanbayes.cli.smoke import short
+from leanbayes.train.fields import listed
+
+Run = tuple[str, int]  # label and seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """How methods are compared.
+
+    Attributes:
+        parts: Of the data that are scored.
+        samples: Draws a prediction; the method's own number if None.
+        splits: Seed s reads split s of the data.
+        smoke: A few rows and steps only.
+        first: The first seed: its runs are priced, and say which layers are random.
+        price: Measure prices.
+        by_row: Keep the scores of every row too: what one seed can be judged by.
+        suite: Splits that every run is evaluated on; the parts alone if None.
+    """
+
+    parts: tuple[str, ...] = ("test",)
+    samples: int | None = None
+    splits: bool = False
+    smoke: bool = False
+    first: int = 0
+    price: bool = False
+    by_row: bool = False
+    suite: SuiteAsk | None = None
+
+
+def seeded(settings: RunSettings, seed: int, ask: Ask) -> RunSettings:
+    """The settings of one run."""
+    fit = replace(settings.fit, seed=seed, folder=None)
+    if "progress" not in settings.tables.get("fit", {}):
+        fit = replace(fit, progress=False)
+    fit = short(fit, settings.method) if ask.smoke else fit
+    data = settings.data
+    if ask.splits:
+        data = Named(data.name, {**data.options, "split": seed})
+    return replace(settings, fit=fit, data=data, few=ask.smoke)
+
+
+def arguments_of(ready: Prepared) -> dict[str, Any]:
+    """Of `lb.adapt`; a validation part costs time, so it is used only where it can end a run.
+
+    The members of a deep ensemble have the whole training each: that is what others are up against.
+    """
+    found = ready.arguments()
+    if isinstance(ready.settings.method, lb.DeepEnsemble):
+        found["members"] = "in_turn"
+    if ready.settings.fit.patience is None:
+        found.pop("validation", None)
+    return {**found, "config": ready.settings.fit}
+
+
+def config_of(ready: Prepared, ask: Ask) -> dict[str, Any]:
+    """All that the figures depend on but the seed, as plain data; places of files are left out."""
+    settings, likelihood = ready.settings, ready.likelihood
+    fit = {k: v for k, v in settings.fit.to_json().items() if k not in ("seed", "folder")}
+    part = ",".join(ask.parts)
+    return {
+        "model": {**ready.card.model, "weights": settings.weights is not None},
+        "data": {"name": settings.data.name, "options": _placeless(settings.data), "part": part},
+        "method": settings.method.to_json(),
+        "fit": fit,
+        "likelihood": {"name": type(likelihood).__name__, "settings": likelihood.settings()},
+        "augment": settings.augment,
+        "samples": settings.method.default_samples if ask.samples is None else ask.samples,
+        "splits": ask.splits,
+        "smoke": ask.smoke,
+        **({} if ask.suite is None else {"suite": ask.suite.to_json()}),
+        **_sometimes(settings),
+    }
+
+
+def _sometimes(settings: RunSettings) -> dict[str, Any]:
+    """What most runs do not have."""
+    found: dict[str, Any] = {}
+    if settings.fitting:
+        found["fitting"] = listed(settings.fitting)
+    if settings.fit.regularizer is not None:
+        ood = settings.ood
+        other = Named(ood.name or "", ood.options)
+        found["ood"] = {"eps": ood.eps, "name": ood.name, "options": _placeless(other)}
+        found["ood"] |= {"part": ood.part}
+    return found
+
+
+def _placeless(data: Named) -> Any:
+    return listed({k: v for k, v in data.options.items() if k not in (*PLACES, "split")})
+
+
+def telling(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that change figures."""
+    from leanbayes.train.folder import FREE
+
+    silent = FREE - {"epochs", "steps", "patience"}
+    fit = {key: value for key, value in config["fit"].items() if key not in silent}
+    found = {**config, "fit": fit}
+    return found | ({"start": telling(config["start"])} if "start" in config else {})

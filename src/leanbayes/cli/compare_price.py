@@ -1,0 +1,51 @@
+"""Prices of a run: what its method costs against the deterministic network of the comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import leanbayes as lb
+from leanbayes.cli.compare_ask import Ask
+from leanbayes.cli.figures import batches
+from leanbayes.cli.prepare import Prepared, fitted
+from leanbayes.cli.settings_file import RunSettings
+
+CPU_ROWS = 64  # of the batch that is measured: ratios hardly depend on it, seconds do
+SECONDS = 5.0  # after which no further measurement of a time begins
+
+
+def priced(
+    model: lb.BayesianModel, ready: Prepared, point: RunSettings, ask: Ask
+) -> dict[str, Any]:
+    """Figures of `lb.price`; words where they could not be had, since the run itself has ended."""
+    try:
+        return _priced(model, ready, point, ask)
+    except (lb.LeanBayesError, RuntimeError) as error:
+        return {"failed": " ".join(f"{type(error).__name__}: {error}".split())[:400]}
+
+
+def _priced(
+    model: lb.BayesianModel, ready: Prepared, point: RunSettings, ask: Ask
+) -> dict[str, Any]:
+    fit, device = ready.settings.fit, next(model.parameters()).device
+    common = fitted(point.model, ready.data)
+    with torch.random.fork_rng(devices=[]):
+        baseline = lb.models.create(common.name, **common.options).to(device)
+    most = fit.batch_size if device.type == "cuda" else min(fit.batch_size, CPU_ROWS)
+    rows = max(most, 2, model.method.index_members)
+    found = lb.price(
+        model,
+        baseline,
+        next(batches(ready.data.train, rows)),
+        likelihood=ready.likelihood,
+        samples=ask.samples,
+        rounds=1 if ask.smoke else 5,
+        seconds=SECONDS,
+        draws=fit.samples,
+        precision=fit.precision,
+        regularizer=fit.regularizer,
+        in_turn=isinstance(model.method, lb.DeepEnsemble),
+    )
+    return found.to_json()

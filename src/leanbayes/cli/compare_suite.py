@@ -1,0 +1,143 @@
+"""A suite of splits for every run of a comparison: `--suite`, or a table [suite] in the file.
+
+[suite]
+splits = "standard"         # as for `leanbayes evaluate --suite`
+rows = 2000                 # corrupted, shifted and attacked: the first so many rows
+sweep = true                # also figures by number of samples
+examples = true             # also the most and the least certain images
+precision = "bf16"          # of the predictions
+
+[suite.ood.tiny]            # foreign data under a name of their own: split ood/tiny
+name = "tiny_imagenet"
+options = { root = "data/tiny" }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+
+import leanbayes as lb
+from leanbayes.cli.card import PLACES
+from leanbayes.cli.compare_data import Sets
+from leanbayes.cli.file_values import Reader
+from leanbayes.cli.prepare import Prepared
+from leanbayes.cli.settings_file import Named
+from leanbayes.cli.smoke import few
+from leanbayes.errors import ConfigError
+from leanbayes.train.fields import listed
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteAsk:
+    """Which splits, and how.
+
+    Attributes:
+        splits: Names, as `lb.Suite.of` takes them.
+        rows: Corrupted, shifted and attacked are the first so many rows; all if None.
+        sweep: Figures by number of samples.
+        examples: Most and least certain images.
+        precision: Of the predictions.
+        ood: Foreign data by name: readers and their options.
+    """
+
+    splits: str = "standard"
+    rows: int | None = None
+    sweep: bool = False
+    examples: bool = False
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    ood: Mapping[str, Named] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without places of files."""
+        kept = {
+            key: {k: v for k, v in found.options.items() if k not in PLACES}
+            for key, found in self.ood.items()
+        }
+        ood = {k: {"name": v.name, "options": listed(kept[k])} for k, v in self.ood.items()}
+        names = ("splits", "rows", "sweep", "examples", "precision")
+        return {**{name: getattr(self, name) for name in names}, "ood": ood}
+
+    def evaluated(
+        self, model: lb.BayesianModel, ready: Prepared, sets: Sets, part: str, samples: int | None
+    ) -> dict[str, Any]:
+        """What `lb.evaluate` gives of a model, under the seed of its run."""
+        suite = self.suite(ready, sets, part)
+        seed, likelihood = ready.settings.fit.seed, ready.likelihood
+        options: dict[str, Any] = {"samples": samples, "seed": seed, "likelihood": likelihood}
+        with self._autocast(next(model.parameters()).device):
+            return lb.evaluate(model, suite, progress=False, **options)
+
+    def suite(self, ready: Prepared, sets: Sets, part: str) -> lb.Suite:
+        """The suite on the data of a run."""
+        found = {name: sets.read(named) for name, named in self.ood.items()}
+        if ready.settings.few:
+            found = {name: few(data) for name, data in found.items()}
+        return lb.Suite.of(
+            ready.data,
+            self.splits,
+            part=part,
+            rows=self.rows,
+            foreign=found,
+            sweep=self.sweep,
+            examples=self.examples,
+        ).named(self.splits)
+
+    def _autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        if self.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(device.type, HALF[self.precision])
+
+
+def suite_asked(table: Any, given: Mapping[str, Any]) -> SuiteAsk | None:
+    """What the file and the flags say of a suite; None where nobody asks for one.
+
+    Args:
+        table: [suite] of the file, or None.
+        given: The flags; those that say something go before the file.
+    """
+    flags = {k: given[k] for k in ("rows", "sweep", "examples") if given[k]}
+    if given["suite"] is not None:
+        flags["splits"] = given["suite"]
+    if table is None and not flags:
+        return None
+    if table is None and "splits" not in flags:
+        raise ConfigError(f"--{next(iter(flags))} goes with --suite")
+    reader = Reader()
+    written = reader.table(table or {}, "suite")
+    ood = _foreign(reader, written.get("ood", {}))
+    rest = {k: v for k, v in written.items() if k != "ood"} | flags
+    found = reader.build(_plain, rest, "suite")
+    if reader.problems:
+        raise ConfigError("\n".join(reader.problems))
+    assert isinstance(found, SuiteAsk)
+    return replace(found, ood=ood)
+
+
+def _plain(
+    splits: str = "standard",
+    rows: int | None = None,
+    sweep: bool = False,
+    examples: bool = False,
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32",
+) -> SuiteAsk:
+    return SuiteAsk(splits=splits, rows=rows, sweep=sweep, examples=examples, precision=precision)
+
+
+def _foreign(reader: Reader, table: Any) -> dict[str, Named]:
+    from leanbayes.cli.readers import DATA
+
+    found = {}
+    for key, entry in reader.table(table, "suite.ood").items():
+        path = f"suite.ood.{key}"
+        known = reader.table(entry, path)
+        reader.keys(known, ("name", "options"), path)
+        name = reader.named(known, list(DATA), path)
+        found[key] = Named(name, reader.table(known.get("options", {}), f"{path}.options"))
+    return found

@@ -1,0 +1,41 @@
+"""Scores of single rows: those figures whose value on a part is the mean over its rows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
+
+TINY = torch.finfo(torch.float64).tiny
+
+
+def row_scores(found: Prediction, target: Tensor, ignore_index: int) -> dict[str, Tensor]:
+    """Accuracy, NLL and Brier score of every labelled row, or the log density; [N] each.
+
+    Example:
+        >>> p = Classification(None, torch.ones(1), torch.tensor([[0.25, 0.75]]), torch.zeros(1))
+        >>> {name: round(float(v), 4) for name, v in row_scores(p, torch.tensor([1]), -100).items()}
+        {'accuracy': 1.0, 'nll': 0.2877, 'brier': 0.125}
+    """
+    match found:
+        case Classification() if found.probs.dim() == 2:
+            known = target != ignore_index
+            return _of_classes(found.probs[known].double(), target[known])
+        case BinaryClassification():
+            probs = found.probs.flatten().double()
+            return _of_classes(torch.stack([1 - probs, probs], 1), target.flatten().long())
+        case Regression():
+            density = found.log_prob(target.reshape(found.mean.shape).double())
+            return {"lpd": density.flatten(1).mean(1)}
+        case _:
+            return {}
+
+
+def _of_classes(probs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    right = torch.nn.functional.one_hot(labels, probs.shape[1])
+    return {
+        "accuracy": (probs.argmax(1) == labels).double(),
+        "nll": -probs.gather(1, labels[:, None])[:, 0].clamp_min(TINY).log(),
+        "brier": (probs - right).square().sum(1),
+    }
