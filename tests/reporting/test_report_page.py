@@ -155,7 +155,8 @@ def test_everything_from_a_file_is_escaped(written):
 def test_curves_of_all_rows_share_a_chart_and_figures_are_drawn_by_a_setting(written):
     rows = [
         {"label": f"m {rate}", "method": {"name": "partial"}, "rate": rate, "nll": 0.1 * rate,
-         "rotation": {"degrees": [0, 45, 90], "accuracy": [1.0, 0.5, 0.2]}, "seconds": 1.0}
+         "rotation": {"degrees": [0, 45, 90], "accuracy": [1.0, 0.5, 0.2]}, "seconds": 1.0,
+         "config": {"milestones": [0.5, 0.75], "span": [0.5, 0.9]}}
         for rate in (0.1, 0.5)
     ]  # fmt: skip
     data = {"experiment": "mnist-rates", "settings": {}, "rows": rows}

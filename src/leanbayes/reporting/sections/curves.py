@@ -14,6 +14,7 @@ from leanbayes.reporting.sections.section import Section, gallery
 from leanbayes.reporting.words import direction, title
 
 SWEEPS = ("rate", "width", "severity", "samples")  # settings that figures are drawn against
+SETTINGS = ("config", "method")  # lists in there are no measurements
 MOST_LINES, MOST_POINTS = 24, 1000
 
 
@@ -65,7 +66,7 @@ def _overlays(result: Result) -> list[Chart | None]:
     groups: dict[tuple[str, str, str], list[Series]] = {}
     for row in result.rows:
         for key, value in row.data.items():
-            if not isinstance(value, Mapping):
+            if key in SETTINGS or not isinstance(value, Mapping):
                 continue
             (x_name, x), *rest = _lists(value) or [("", [])]
             for name, y in rest:
