@@ -27,6 +27,7 @@ from leanbayes.train.folder import write_file
 from leanbayes.train.loop import FitResult, fit
 from leanbayes.train.members import Trained, seeded, trained_members
 from leanbayes.train.processes import Processes
+from leanbayes.train.resident import resident
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.step import Augment
 
@@ -102,14 +103,17 @@ def adapt(  # noqa: PLR0913
     config = FitConfig(batchnorm="refresh") if config is None else config
     fitting = dict(fitting or {})
     _check(method, members, fitting)
-    options: dict[str, Any] = {
-        "validation": validation,
-        "ood": ood,
-        "config": config,
-        "callbacks": callbacks,
-        "augment": augment,
-    }
     with Runtime.of(config) as runtime:
+        if config.resident:
+            every = (resident(part, runtime.device) for part in (data, validation, ood))
+            data, validation, ood = every
+        options: dict[str, Any] = {
+            "validation": validation,
+            "ood": ood,
+            "config": config,
+            "callbacks": callbacks,
+            "augment": augment,
+        }
         _start_equal(net.to(runtime.device), likelihood.to(runtime.device), runtime)
         if members == "together":
             model = converted(net, method, data, likelihood, config)

@@ -13,6 +13,7 @@ from leanbayes.train.advice import warn_num_data
 from leanbayes.train.config import FitConfig
 from leanbayes.train.data import Batches, num_elements
 from leanbayes.train.evaluation import on_device
+from leanbayes.train.resident import resident
 from leanbayes.train.runtime import Runtime
 
 
@@ -62,6 +63,8 @@ class Feed:
         smallest: int = 1,
     ) -> None:
         self._config, self._runtime, self._smallest = config, runtime, max(1, smallest)
+        if config.resident:
+            train, validation, ood = (resident(d, runtime.device) for d in (train, validation, ood))
         self.train = self._own_part(train, config.seed)
         has_validation = validation is not None
         self.validation = every_batch(validation, config, shuffle=False) if has_validation else None

@@ -21,6 +21,7 @@ from leanbayes.train.advice import LabelGuard, is_out_of_memory, memory_advice, 
 from leanbayes.train.config import FitConfig
 from leanbayes.train.evaluation import on_device
 from leanbayes.train.guards import FiniteGuard
+from leanbayes.train.layout import turned_inputs
 from leanbayes.train.optim import Rates, clear, kl_weight_at, rest, trainable
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.state import generators, set_generators
@@ -131,6 +132,8 @@ class Stepper:
         if parts.augment is not None:
             inputs = parts.augment(inputs)
             ood = None if ood is None else parts.augment(ood)
+        if config.channels_last:
+            inputs, ood = turned_inputs((inputs, ood))
         options: dict[str, Any] = {
             "num_data": parts.num_data,
             "samples": config.samples,
