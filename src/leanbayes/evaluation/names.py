@@ -88,7 +88,7 @@ class Source:
         of = None if kind == "clean" else CLEAN
         return Split(name=name, kind=kind, of=of, **self.limits(name), **options)
 
-    def limits(self, name: str) -> dict[str, int | None]:
+    def limits(self, name: str) -> dict[str, Any]:
         """Rows and samples of a split, by the word that its name begins with."""
         word, rows = name.partition("/")[0], self.rows
         if not isinstance(rows, Mapping):

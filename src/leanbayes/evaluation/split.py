@@ -66,6 +66,12 @@ class Split:
         return size if self.rows is None else min(self.rows, size)
 
     @property
+    def is_limited(self) -> bool:
+        """True where it says how many draws there are, of the prediction or of the attack."""
+        attack = self.attack
+        return self.samples is not None or (attack is not None and attack.samples is not None)
+
+    @property
     def price(self) -> int:
         """Cost of a row, in predictions."""
         return 1 if self.attack is None else 1 + self.attack.price

@@ -66,7 +66,7 @@ def tally_of(
     tally = None
     for batch in batches_of(split.part, share_of(split.count, size, rank, world), size):
         with warnings.catch_warnings():
-            if split.samples is not None:  # fewer samples than members, where it says so
+            if split.is_limited:  # fewer samples than members, where it says so
                 warnings.simplefilter("ignore")
             found = _predicted(asked, split, batch, keep)
         dense = isinstance(found, Classification) and found.probs.dim() > 2
