@@ -136,9 +136,10 @@ FIRST: Final[dict[str, Row]] = {
         "shared_ensemble", fields={**SHARED, "rank": 8}, fit=UNSURE, ood=NOISE
     ),
     # The members are the starts of seeds 0 to 4: what they were trained for anyway.
-    "deep_ensemble": _row(
-        "deep_ensemble", fields={"members": 5}, fit={"epochs": 0}, **{"from": "starts"}
-    ),
+    "deep_ensemble": {
+        **_row("deep_ensemble", fields={"members": 5}, fit={"epochs": 0}),
+        "from": "starts",
+    },
     # The rival of equal parameters: four networks of half the width.
     "deep_ensemble_narrow": _row(
         "deep_ensemble", fields={"members": 4}, model={"options": {"width": 5}}

@@ -24,7 +24,7 @@ from typing import Any, Final
 SCRATCH: Final = {"seeds": 1, "from": "scratch"}
 DROPPED: Final = {"name": ["stage*.conv2"]}
 PRIOR: Final = {"weight_decay": 5e-4, "num_data": 50_000}
-CLIMBING: Final = {"posterior_schedule": "constant", "kl_warmup": 0.6667}  # iBNN
+CLIMBING: Final[dict[str, Any]] = {"posterior_schedule": "constant", "kl_warmup": 0.6667}  # iBNN
 COPIES: Final = {"members": 5, "init_std": 0.1}
 
 
