@@ -7,6 +7,7 @@ told apart by `isinstance`: at the class patterns of `match` older Dynamos (2.11
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -119,7 +120,7 @@ def _low_rank_convolution(x: Tensor, form: LowRank, convolve: Convolve, transpos
         before, after = (rows, columns) if transposed else (columns, rows)
         y = convolve(scaled(x, _tiled(before, x.shape[1]), 1), form.base, 1)
         parts.append(scaled(y, _tiled(after, y.shape[1]), 1))
-    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+    return reduce(torch.add, parts)
 
 
 def _tiled(factor: Tensor, channels: int) -> Tensor:
@@ -169,6 +170,8 @@ def _small_kernels(x: Tensor, weight: Tensor, *factors: Tensor | None) -> bool:
     given = [f for f in factors if f is not None]
     if weight.dim() == 2 or not given or not x.is_cpu or any(f.dim() > 2 for f in given):
         return False
+    if is_turned(x):
+        return False
     draws = max(len(f) for f in given)
     share = 4 if draws == x.shape[0] else 32
     return draws > 1 and share * draws * weight.numel() <= x.numel()
@@ -216,9 +219,14 @@ def by_component(
 
 
 def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
-    """One kernel a draw: a single call with D times the channel groups, [R, D * C, ...]."""
+    """One kernel a draw: a single call with D times the channel groups, [R, D * C, ...].
+
+    It needs the channels of a row together. Rows channels last stay so where a draw has 8 or more,
+    by a call a draw.
+    """
     draws = weight.shape[0]
     large = x.shape[0] > 8 * draws > 8 and 32 * weight.numel() <= x.numel()
+    large = large or (is_turned(x) and x.shape[0] >= 8 * draws)
     if large and not torch.compiler.is_compiling():  # a call a block: rows stay where they are
         pairs = zip(torch.split(x, x.shape[0] // draws), weight.unbind(), strict=True)
         return torch.cat([convolve(part, kernel, 1) for part, kernel in pairs])
@@ -228,6 +236,12 @@ def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
     y = convolve(folded, weight.reshape(-1, *weight.shape[2:]), draws)
     y = y.reshape(rows, draws, -1, *y.shape[2:]).transpose(0, 1).contiguous()
     return rejoined(y, (draws * rows, *y.shape[2:]))
+
+
+def is_turned(x: Tensor) -> bool:
+    """True for images that lie channels last in memory."""
+    turned = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    return turned and not x.is_contiguous()
 
 
 def affine(x: Tensor, weight: Form | None, bias: Form | None, channel_dim: int) -> Tensor:

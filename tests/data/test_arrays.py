@@ -101,7 +101,8 @@ def test_a_folder_with_one_file_and_one_packed_by_xz_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": BYTES}, "holds x; expected x_train"),
+        ({"z": BYTES}, "holds z; expected x_train"),
+        ({"x": BYTES[:0]}, "no examples"),
         ({"x": BYTES, "y": LABELS[:4]}, "10 inputs and 4 targets"),
         ({"x": BYTES[:0], "y": LABELS[:0]}, r"shape \(0,\); expected \[N\]"),
         ({"x": BYTES[0], "y": LABELS[:5] - 1}, "label -1 of example 1|label -1 of example 0"),
@@ -173,3 +174,9 @@ def test_sorted_labels_are_held_out_by_class():
     assert labels[out].bincount().tolist() == [2] * 10
     assert sorted(kept.tolist() + out.tolist()) == list(range(300))
     assert held_out(labels.flip(0), 20)[1].tolist() == list(range(280, 300))
+
+
+def test_inputs_alone_are_foreign_data(tmp_path):
+    data = npz(root=save(tmp_path, x=BYTES), normalize="none")
+    assert (data.train, data.classes) == (None, ())
+    assert np.array_equal((data.test * 255).round().byte().numpy(), BYTES.transpose(0, 3, 1, 2))

@@ -80,9 +80,14 @@ def test_the_clean_split(found):
     x, y = data().test
     split = found[0]["splits"]["test"]
     assert (split["kind"], split["count"]) == ("clean", 70)
-    p = predicted(x)
+    p = lb.predict(trained(), x, samples=4, seed=5, keep_samples=True)
     assert 0.6 < float(metrics.accuracy(p.probs, y)) < 1
-    assert_equal(split["figures"], labelled(p, y))
+    draws = {
+        "disagreement": metrics.disagreement(p.samples),
+        "disagreement_normalised": metrics.normalised_disagreement(p.samples, y),
+        "draw_accuracy": (p.samples.argmax(2) == y).double().mean(),
+    }
+    assert_equal(split["figures"], {**labelled(p, y), **draws})
 
 
 def test_corrupted_and_shifted_rows_are_the_first_ones_made_on_pixels(found):

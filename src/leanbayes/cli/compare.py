@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ import typer
 
 from leanbayes.cli.compare_record import Record, text_of
 from leanbayes.cli.compare_table import is_shown, table_of
-from leanbayes.cli.compare_words import command_of, tables_of, word_of
+from leanbayes.cli.compare_words import command_of, own_changes, tables_of, word_of
 from leanbayes.cli.record_file import check_place, save
 
 if TYPE_CHECKING:  # they import torch
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # they import torch
     from leanbayes.cli.compare_suite import SuiteAsk
 
 SMOKE_SEEDS = 2
+DEFAULT = "map,mean_field"
 
 
 def compare(  # noqa: PLR0913
@@ -32,12 +34,13 @@ def compare(  # noqa: PLR0913
         str, typer.Argument(help="Data by name; uci-boston is the reader uci with name=boston.")
     ],
     methods: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Methods (leanbayes methods), commas between them; LABEL=METHOD, or LABEL with a "
-            "table [methods.LABEL] in the file, compares settings of one method."
+            "table [methods.LABEL] in the file, compares settings of one method. Without it "
+            "map,mean_field, or all rows of --table."
         ),
-    ] = "map,mean_field",
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="Network; without one what is usual for the data's shape.")
     ] = None,
@@ -47,6 +50,10 @@ def compare(  # noqa: PLR0913
     root: Annotated[str | None, typer.Option(help="Where the files of the data lie.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="Settings that all methods share, a TOML file.")
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(help="A whole comparison by name (cifar10-wrn) in place of the file."),
     ] = None,
     change: Annotated[
         list[str] | None,
@@ -122,11 +129,15 @@ def compare(  # noqa: PLR0913
     from leanbayes.cli.compare_suite import suite_asked
 
     tables, parts, sets = tables_of(given), parts_of(part), Sets()
+    rows_of_table = list(tables.get("methods", {})) if table is not None else []
+    given["methods"] = methods or ",".join(rows_of_table) or DEFAULT
     splits_asked = suite_asked(tables.pop("suite", None), given)
     _check_parts(parts, splits_asked)
-    names = labelled(methods, tables)
-    lineup = lineup_of(tables, names, change or (), sets, start=start)
+    names = labelled(given["methods"], tables)
+    lineup = lineup_of(tables, names, own_changes(change), sets, start=start)
     check_place(out, resume=resume)
+    if splits_asked is not None:
+        splits_asked.foreign(sets)  # what cannot be read is said before the training
     every = range(seed, seed + (min(seeds, SMOKE_SEEDS) if smoke else seeds))
     ask = Ask(
         parts=parts,
@@ -138,10 +149,11 @@ def compare(  # noqa: PLR0913
         by_row=len(every) == 1,
         suite=splits_asked,
     )
-    with folder_of(keep, out, needed=bool(lineup.starts)) as folder:
+    with folder_of(keep, out, needed=lineup.has_starts) as folder:
         bench = _bench(lineup, ask, folder, sets, every)
         kept = Kept(keep)
         record = _record(given, bench, every, kept)
+        record.table = rows_of_table
         if resume:
             record.keep(out, bench)
             _tell_kept(out, record)
@@ -169,7 +181,7 @@ def _bench(
     from leanbayes.cli.compare_runs import Bench
     from leanbayes.cli.compare_start import Starts
 
-    if not lineup.starts:
+    if not lineup.has_starts:
         return Bench(lineup, ask, sets=sets)
     starts = Starts(lineup.point, ask, str(folder), sets)
     for seed in seeds:
@@ -198,34 +210,46 @@ def _run(record: Record, bench: Bench, kept: Kept, out: Path | None, jobs: int) 
     """All runs that are missing, each saved as it ends; one that fails leaves its words."""
     from leanbayes.cli.jobs import obeying_signals, run_all
 
+    errors: list[Exception] = []
     with obeying_signals():
-        errors = _begin(record, bench, out, jobs)
-        missing, failed = record.missing, {}
-        with closing(run_all(bench, missing, jobs)) as ends:
-            for ended in ends:
-                label, seed = run = missing[ended.at]
-                if ended.error is None:
-                    record.done[run] = ended.value
-                    kept.save(label, seed, ended.value.rows)
-                    _tell(label, ended.value)
-                else:
-                    failed[ended.at] = ended.error
-                    _tell_failure(record, run, ended.error)
-                save(out, text_of(record.plain()))
-    return [*errors, *(failed[at] for at in sorted(failed))]
+        while record.missing:
+            errors += _begin(record, bench, out, jobs)
+            missing, failed = _ready(record, bench), {}
+            with closing(run_all(bench, missing, jobs)) as ends:
+                for ended in ends:
+                    label, seed = run = missing[ended.at]
+                    if ended.error is None:
+                        record.done[run] = ended.value
+                        kept.save(label, seed, ended.value.rows)
+                        _tell(label, ended.value)
+                    else:
+                        failed[ended.at] = ended.error
+                        _tell_failure(record, run, ended.error)
+                    save(out, text_of(record.plain()))
+            errors += [failed[at] for at in sorted(failed)]
+    return errors
+
+
+def _ready(record: Record, bench: Bench) -> list[Run]:
+    """The next runs, up to the first one whose start is still to be trained."""
+
+    def waits(run: Run) -> bool:
+        return bool(set(bench.starts_of(run)) - record.begun.keys())
+
+    return list(takewhile(lambda run: not waits(run), record.missing))
 
 
 def _begin(record: Record, bench: Bench, out: Path | None, jobs: int) -> list[Exception]:
-    """Train the starts that runs wait for, before them: side by side they would train them twice.
+    """Train the starts of the next run, before it: side by side runs would train them twice.
 
     Where one fails all runs that begin there have failed too.
     """
     from leanbayes.cli.jobs import run_all
 
-    waiting = [run for run in record.missing if bench.needs_start(run)]
-    seeds, errors = list(dict.fromkeys(seed for _, seed in waiting)), []
-    if bench.starts is None:
+    waiting, errors = record.missing, []
+    if bench.starts is None or not waiting:
         return []
+    seeds = [seed for seed in bench.starts_of(waiting[0]) if seed not in record.begun]
     with closing(run_all(bench.starts, seeds, jobs)) as ends:
         for ended in ends:
             seed = seeds[ended.at]
@@ -234,7 +258,7 @@ def _begin(record: Record, bench: Bench, out: Path | None, jobs: int) -> list[Ex
                 typer.echo(f"start, seed {seed}: {ended.value.seconds:.1f} s", err=True)
             else:
                 errors.append(ended.error)
-                for run in (run for run in waiting if run[1] == seed):
+                for run in (run for run in waiting if seed in bench.starts_of(run)):
                     _tell_failure(record, run, ended.error, "its start failed: ")
             save(out, text_of(record.plain()))
     return errors

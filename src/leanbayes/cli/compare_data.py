@@ -51,5 +51,7 @@ def _versions(data: Data) -> list[int]:
 
 
 def _tensors(part: Any) -> Iterator[Tensor]:
+    if isinstance(part, Tensor):
+        yield part
     if isinstance(part, tuple | list):
         yield from (item for item in part if isinstance(item, Tensor))

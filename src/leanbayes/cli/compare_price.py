@@ -11,6 +11,7 @@ from leanbayes.cli.compare_ask import Ask
 from leanbayes.cli.figures import batches
 from leanbayes.cli.prepare import Prepared, fitted
 from leanbayes.cli.settings_file import RunSettings
+from leanbayes.train.layout import turn_
 
 CPU_ROWS = 64  # of the batch that is measured: ratios hardly depend on it, seconds do
 SECONDS = 5.0  # after which no further measurement of a time begins
@@ -33,6 +34,8 @@ def _priced(
     common = fitted(point.model, ready.data)
     with torch.random.fork_rng(devices=[]):
         baseline = lb.models.create(common.name, **common.options).to(device)
+    if fit.channels_last:
+        turn_(baseline)
     most = fit.batch_size if device.type == "cuda" else min(fit.batch_size, CPU_ROWS)
     rows = max(most, 2, model.method.index_members)
     found = lb.price(

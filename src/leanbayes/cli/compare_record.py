@@ -32,6 +32,8 @@ class Record:
         most: The most seeds of a label.
         baseline: The label of the point estimate, which others are tested against.
         start: Settings of the shared start, if there is one.
+        table: All labels, in order, where more may be in the file than are asked for now.
+        others: Rows of those, as they were.
         rows_of: Scores by row of a run that the file has, from where they were kept.
         done: Runs that gave figures.
         failed: Words of those that did not.
@@ -45,6 +47,8 @@ class Record:
     most: Mapping[str, int] = field(default_factory=dict)
     baseline: str | None = None
     start: Mapping[str, Any] | None = None
+    table: Sequence[str] = ()
+    others: dict[str, dict[str, Any]] = field(default_factory=dict)
     rows_of: Callable[[str, int], Rows] = lambda _label, _seed: {}
     done: dict[Run, Outcome] = field(default_factory=dict)
     failed: dict[Run, str] = field(default_factory=dict)
@@ -56,15 +60,17 @@ class Record:
 
     @property
     def missing(self) -> list[Run]:
-        """Runs that have not ended yet, in order."""
-        every = [(label, seed) for label in self.commands for seed in self.seeds_of(label)]
+        """Runs that have not ended yet, in order: the first seed of all labels, then the next."""
+        every = [(k, s) for s in self.seeds for k in self.commands if s in self.seeds_of(k)]
         return [run for run in every if run not in self.done and run not in self.failed]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """A row a method with a run that has ended."""
         ended = {label for label, _ in (*self.done, *self.failed)}
-        return [self._row(label) for label in self.commands if label in ended]
+        found = {k: self._row(k) for k in self.commands if k in ended} | self.others
+        order = dict.fromkeys((*self.table, *self.commands))
+        return [found[label] for label in order if label in found]
 
     def plain(self) -> dict[str, Any]:
         """The file; it says how many runs it still lacks."""
@@ -147,6 +153,9 @@ class Record:
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 words = f"--resume: {out} is damaged in a row ({type(error).__name__}: {error})"
                 raise CheckpointError(words) from None
+            if row["method"] in self.table and row["method"] not in self.commands:
+                self.others[row["method"]] = row
+                continue
             self._check(out, row, runs, bench)
             self.done |= {(row["method"], run.seed): run for run in runs}
         self._keep_starts(out, found.get("start"))

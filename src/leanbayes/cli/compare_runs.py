@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 import torch
 
 import leanbayes as lb
+from leanbayes.cli.card import first_inputs
 from leanbayes.cli.compare_ask import Ask, Run, arguments_of, config_of, seeded
 from leanbayes.cli.compare_data import Sets
 from leanbayes.cli.compare_price import priced
 from leanbayes.cli.compare_settings import Lineup
 from leanbayes.cli.compare_start import Starts
 from leanbayes.cli.figures import Judge, Judged
-from leanbayes.cli.prepare import Prepared, prepare
+from leanbayes.cli.prepare import Prepared, prepare, with_weights
 from leanbayes.cli.readers import part_of
 from leanbayes.records import commit, provenance
+from leanbayes.train.members import together
+from leanbayes.train.runtime import Runtime
 
 Rows = Mapping[str, Mapping[str, Any]]  # scores of rows, float32, by part and figure
 
@@ -84,11 +89,14 @@ class Bench:
             parameters = sum(p.numel() for p in ready.net.parameters())
             config, arguments = self._config(label, seed, ready), arguments_of(ready)
             method, likelihood = ready.settings.method, ready.likelihood
-            done = lb.adapt(ready.net, method, likelihood=likelihood, **arguments)
-        trained = time.perf_counter() - start
-        evaluation = self._evaluation(done.model, ready)
+            if label in self.lineup.assembled:
+                model = self._assembled(ready, seed)
+            else:
+                model = lb.adapt(ready.net, method, likelihood=likelihood, **arguments).model
+        trained = time.perf_counter() - start + self._before(label, seed)
+        evaluation = self._evaluation(model, ready)
         judged = {
-            name: _judged(done.model, part, ready, self.ask)
+            name: _judged(model, part, ready, self.ask)
             for name, part in parts.items()
             if evaluation is None or self.ask.by_row
         }
@@ -102,11 +110,11 @@ class Bench:
             seconds=time.perf_counter() - start,
             training_seconds=trained,
             parameters=parameters,
-            parameters_added=done.report.added,
+            parameters_added=model.report.added,
             config=config,
-            origin=_origin(done.model, made_at),
-            prices=self._prices(done.model, ready, seed),
-            layers=self._layers(done.model, seed),
+            origin=_origin(model, made_at),
+            prices=self._prices(model, ready, seed),
+            layers=self._layers(model, seed),
             start=self._start(label, seed),
             evaluation=evaluation,
             rows={name: _rows(found) for name, found in judged.items()} if self.ask.by_row else {},
@@ -121,10 +129,42 @@ class Bench:
         """True where it begins at the shared start."""
         return self.starts is not None and run[0] in self.lineup.starts
 
+    def starts_of(self, run: Run) -> list[int]:
+        """Seeds of the starts that a run needs."""
+        label, seed = run
+        method = self.lineup.settings[label].method
+        if label in self.lineup.assembled and isinstance(method, lb.DeepEnsemble):
+            return list(range(seed, seed + method.members))
+        return [seed] if self.needs_start(run) else []
+
+    def _assembled(self, ready: Prepared, seed: int) -> lb.BayesianModel:
+        """The ensemble of the starts of several seeds."""
+        assert self.starts is not None
+        method, fit = ready.settings.method, ready.settings.fit
+        assert isinstance(method, lb.DeepEnsemble)
+        places = [self.starts.place(s) for s in range(seed, seed + method.members)]
+        name = ready.settings.model.name
+        nets = [with_weights(deepcopy(ready.net), place, name) for place in places]
+        example = first_inputs(ready.data.train, 2)
+        with Runtime.of(fit) as runtime:
+            model = together(ready.net, nets, method, example)
+            model.likelihood = ready.likelihood
+            runtime.prepare(model, ready.likelihood)
+        return model
+
+    def _before(self, label: str, seed: int) -> float:
+        """Seconds that the members of an ensemble were trained for, as starts."""
+        if self.starts is None or label not in self.lineup.assembled:
+            return 0.0
+        found = [self.starts.found(s) for s in self.starts_of((label, seed))]
+        return sum(begun.seconds for begun in found if begun is not None)
+
     def _config(self, label: str, seed: int, ready: Prepared) -> dict[str, Any]:
         found = config_of(ready, self.ask)
-        if self.starts is None or not self.needs_start((label, seed)):
+        if self.starts is None or not self.starts_of((label, seed)):
             return found
+        if label in self.lineup.assembled:
+            found["from"] = "starts"
         found["model"]["weights"] = True
         return {**found, "start": self.starts.config(seed)}
 
@@ -156,10 +196,14 @@ class Bench:
         return lb.layer_map(model) if shown else None
 
     def _start(self, label: str, seed: int) -> str | None:
-        if self.starts is None or not self.needs_start((label, seed)):
+        """Of several starts the hash of their hashes."""
+        if self.starts is None:
             return None
-        begun = self.starts.found(seed)
-        return None if begun is None else begun.hash
+        found = [self.starts.found(s) for s in self.starts_of((label, seed))]
+        hashes = [begun.hash for begun in found if begun is not None]
+        if len(hashes) < 2:
+            return hashes[0] if hashes else None
+        return sha256("".join(hashes).encode()).hexdigest()
 
 
 def _origin(model: lb.BayesianModel, made_at: str | None) -> dict[str, Any]:

@@ -31,13 +31,20 @@ class Lineup:
         point: The point estimate on the common network: the start, where there is one, and what
             prices are set against.
         starts: Labels that start from it, trained.
+        assembled: Labels of ensembles whose members are the starts of this seed and the next ones.
         seeds: The most seeds of a label, where it is to have fewer than the others.
     """
 
     settings: Mapping[str, RunSettings]
     point: RunSettings
     starts: frozenset[str] = frozenset()
+    assembled: frozenset[str] = frozenset()
     seeds: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def has_starts(self) -> bool:
+        """True where a label needs a shared start."""
+        return bool(self.starts or self.assembled)
 
     @property
     def baseline(self) -> str | None:
@@ -73,11 +80,11 @@ def lineup_of(
         tables["model"] = {**tables.get("model", {}), **_usual(tables, changes, sets)}
     shared = [change for change in changes if not change.startswith(OWN)]
     tables, whole = merged(tables, shared), {} if first is None else first.get("fit", {})
-    found, starts = {}, set()
+    found: dict[str, RunSettings] = {}
+    origins = {k: _origin(k, v, own.get(k, {}), first is not None) for k, v in names.items()}
+    starts = {label for label, origin in origins.items() if origin == "start"}
     for label, name in names.items():
         entry = own.get(label, {})
-        if _origin(label, name, entry, first is not None) == "start":
-            starts.add(label)
         training = {} if label in starts else whole
         every = _tables_of(tables, name, entry, training)
         # What --set says of all goes before a table of one, but not before the start's training.
@@ -85,7 +92,9 @@ def lineup_of(
         found[label] = settings_of(merged(every, late), data_names=DATA)
     point = settings_of(_tables_of(tables, "map", {}, whole), data_names=DATA)
     most = {label: own[label]["seeds"] for label in names if "seeds" in own.get(label, {})}
-    return Lineup(settings=found, point=point, starts=frozenset(starts), seeds=most)
+    assembled = frozenset(label for label, origin in origins.items() if origin == "starts")
+    many = {"starts": frozenset(starts), "assembled": assembled}
+    return Lineup(settings=found, point=point, seeds=most, **many)
 
 
 def _tables_of(
@@ -112,11 +121,18 @@ def _longer(fit: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _origin(label: str, name: str, entry: Mapping[str, Any], start: bool) -> str:
-    """Where a method begins: at the shared start, with weights of its own, or from scratch."""
+    """Where a method begins: at the shared start, with weights of its own, or from scratch.
+
+    An ensemble may also be put together from the starts of several seeds.
+    """
     said = entry.get("from")
-    if said is not None and said not in ("start", "scratch"):
-        raise ConfigError(f'methods.{label}.from: expected "start" or "scratch", found {said!r}')
-    if said == "start":
+    if said is not None and said not in ("start", "starts", "scratch"):
+        words = f'expected "start", "starts" or "scratch", found {said!r}'
+        raise ConfigError(f"methods.{label}.from: {words}")
+    if said == "starts" and name != lb.DeepEnsemble.name:
+        words = f"starts of several seeds make a {lb.DeepEnsemble.name}, found {name}"
+        raise ConfigError(f"methods.{label}.from: {words}")
+    if said in ("start", "starts"):
         if not start:
             words = "there is none: write a table [start], or --start"
             raise ConfigError(f"methods.{label}.from: it is to begin at the start, but {words}")

@@ -57,21 +57,25 @@ class Starts:
         ask: As for all runs.
         folder: Where they are kept.
         sets: The data.
+        configs: What starts are, by seed, as far as they are known.
     """
 
     settings: RunSettings
     ask: Ask
     folder: str
     sets: Sets = field(default_factory=Sets)
+    configs: dict[int, dict[str, Any]] = field(default_factory=dict, compare=False, repr=False)
 
     def place(self, seed: int) -> Path:
         """The folder of one start."""
         return Path(self.folder) / f"start-{seed}"
 
     def config(self, seed: int) -> dict[str, Any]:
-        """What a start is, as plain data."""
-        with torch.random.fork_rng(devices=[]):
-            return _config(self._ready(seed), self.ask)
+        """What a start is, as plain data; the network is built for it once a seed."""
+        if seed not in self.configs:
+            with torch.random.fork_rng(devices=[]):
+                self.configs[seed] = _config(self._ready(seed), self.ask)
+        return deepcopy(self.configs[seed])
 
     def found(self, seed: int) -> Begun | None:
         """The start of this seed, if it has been trained."""

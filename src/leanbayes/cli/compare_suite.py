@@ -2,7 +2,11 @@
 
 [suite]
 splits = "standard"         # as for `leanbayes evaluate --suite`
-rows = 2000                 # corrupted, shifted and attacked: the first so many rows
+rows = 2000                 # corrupted, shifted and attacked: the first so many rows; or
+                            # { corrupted = 2000, pgd = 1000 }
+samples = { corrupted = 5 } # draws of some splits
+attack = { samples = 5 }    # of pgd and fgsm: any field of lb.evaluation.Attack
+batch_size = 256            # rows of a pass
 sweep = true                # also figures by number of samples
 examples = true             # also the most and the least certain images
 precision = "bf16"          # of the predictions
@@ -28,7 +32,9 @@ from leanbayes.cli.file_values import Reader
 from leanbayes.cli.prepare import Prepared
 from leanbayes.cli.settings_file import Named
 from leanbayes.cli.smoke import few
+from leanbayes.data.dataset import Data
 from leanbayes.errors import ConfigError
+from leanbayes.evaluation import Attack
 from leanbayes.train.fields import listed
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -40,7 +46,11 @@ class SuiteAsk:
 
     Attributes:
         splits: Names, as `lb.Suite.of` takes them.
-        rows: Corrupted, shifted and attacked are the first so many rows; all if None.
+        rows: Corrupted, shifted and attacked are the first so many rows; all if None. Or by the
+            first words of names.
+        samples: Draws of some splits, by the same words.
+        attack: Other settings of `pgd` and `fgsm`.
+        batch_size: Rows of a pass.
         sweep: Figures by number of samples.
         examples: Most and least certain images.
         precision: Of the predictions.
@@ -48,10 +58,13 @@ class SuiteAsk:
     """
 
     splits: str = "standard"
-    rows: int | None = None
+    rows: int | Mapping[str, int] | None = None
     sweep: bool = False
     examples: bool = False
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    samples: Mapping[str, int] = field(default_factory=dict)
+    attack: Attack | None = None
+    batch_size: int = 256
     ood: Mapping[str, Named] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -62,7 +75,9 @@ class SuiteAsk:
         }
         ood = {k: {"name": v.name, "options": listed(kept[k])} for k, v in self.ood.items()}
         names = ("splits", "rows", "sweep", "examples", "precision")
-        return {**{name: getattr(self, name) for name in names}, "ood": ood}
+        found = {**{name: getattr(self, name) for name in names}, "ood": ood}
+        found |= {"samples": dict(self.samples)} if self.samples else {}
+        return found | ({} if self.attack is None else {"attack": self.attack.plain()})
 
     def evaluated(
         self, model: lb.BayesianModel, ready: Prepared, sets: Sets, part: str, samples: int | None
@@ -71,12 +86,13 @@ class SuiteAsk:
         suite = self.suite(ready, sets, part)
         seed, likelihood = ready.settings.fit.seed, ready.likelihood
         options: dict[str, Any] = {"samples": samples, "seed": seed, "likelihood": likelihood}
+        options["batch_size"] = self.batch_size
         with self._autocast(next(model.parameters()).device):
             return lb.evaluate(model, suite, progress=False, **options)
 
     def suite(self, ready: Prepared, sets: Sets, part: str) -> lb.Suite:
         """The suite on the data of a run."""
-        found = {name: sets.read(named) for name, named in self.ood.items()}
+        found = self.foreign(sets)
         if ready.settings.few:
             found = {name: few(data) for name, data in found.items()}
         return lb.Suite.of(
@@ -84,10 +100,19 @@ class SuiteAsk:
             self.splits,
             part=part,
             rows=self.rows,
+            samples=self.samples,
+            attack=self.attack,
             foreign=found,
             sweep=self.sweep,
             examples=self.examples,
         ).named(self.splits)
+
+    def foreign(self, sets: Sets) -> dict[str, Data]:
+        """Foreign data that the splits name."""
+        words = {word.strip() for word in self.splits.split(",")}
+        every = bool({"ood", "standard", "full"} & words)
+        used = {k: v for k, v in self.ood.items() if every or f"ood:{k}" in words}
+        return {name: sets.read(named) for name, named in used.items()}
 
     def _autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         if self.precision == "fp32":
@@ -120,14 +145,19 @@ def suite_asked(table: Any, given: Mapping[str, Any]) -> SuiteAsk | None:
     return replace(found, ood=ood)
 
 
-def _plain(
+def _plain(  # noqa: PLR0913
     splits: str = "standard",
-    rows: int | None = None,
+    rows: int | dict[str, int] | None = None,
     sweep: bool = False,
     examples: bool = False,
     precision: Literal["fp32", "bf16", "fp16"] = "fp32",
+    samples: dict[str, int] | None = None,
+    attack: Attack | None = None,
+    batch_size: int = 256,
 ) -> SuiteAsk:
-    return SuiteAsk(splits=splits, rows=rows, sweep=sweep, examples=examples, precision=precision)
+    given: dict[str, Any] = {"splits": splits, "rows": rows, "sweep": sweep, "examples": examples}
+    given |= {"precision": precision, "attack": attack, "batch_size": batch_size}
+    return SuiteAsk(**given, samples=samples or {})
 
 
 def _foreign(reader: Reader, table: Any) -> dict[str, Named]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+SUITE = "suite."  # settings of the suite: suite.rows=100
 SWITCHES = ("sweep", "examples", "start", "splits", "smoke")
 
 
@@ -17,12 +18,12 @@ def word_of(given: Mapping[str, Any], label: str) -> str:
 
 def tables_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings file, with what the flags say in its place."""
-    from leanbayes.cli.settings_file import read_tables
-
-    tables = {} if given["config"] is None else read_tables(given["config"])
+    tables = _written(given)
     tables.pop("method", None)
     name, options = _reader(given["data"])
     data = dict(tables.get("data", {}))
+    if given["table"] is not None:
+        data = {**data, "name": name, "options": _known(name, data.get("options", {}))}
     data = data if data.get("name") == name else {"name": name}
     if given["root"] is not None:
         options["root"] = given["root"]
@@ -32,6 +33,36 @@ def tables_of(given: Mapping[str, Any]) -> dict[str, Any]:
         model["weights"] = str(given["weights"])
     tables["model"] = {**tables.get("model", {}), **model}
     return tables
+
+
+def _written(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The file, or the table of a name, with what --set says of the suite."""
+    from leanbayes.cli.settings_file import merged, read_tables
+    from leanbayes.errors import ConfigError
+    from leanbayes.recipes.tables import table
+
+    path, name = given["config"], given["table"]
+    if path is not None and name is not None:
+        raise ConfigError("--config and --table both say what is compared: give one of them")
+    tables = {} if path is None else read_tables(path)
+    if name is not None:
+        tables = table(name, small=given["smoke"])
+    return merged(tables, [c for c in given["change"] or () if c.startswith(SUITE)])
+
+
+def own_changes(changes: Sequence[str] | None) -> list[str]:
+    """What --set says, but for the suite, whose settings stand in the tables already."""
+    return [change for change in changes or () if not change.startswith(SUITE)]
+
+
+def _known(reader: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a table's data that this reader has."""
+    from inspect import signature
+
+    from leanbayes.cli.readers import DATA
+
+    taken = signature(DATA[reader]).parameters if reader in DATA else {}
+    return {key: value for key, value in options.items() if key in taken}
 
 
 def _reader(data: str) -> tuple[str, dict[str, Any]]:
@@ -52,7 +83,7 @@ def command_of(given: Mapping[str, Any], methods: str) -> str:
 
     words = ["leanbayes", "compare", given["data"], "--methods", methods]
     labels = [word.partition("=")[0].strip() for word in methods.split(",")]
-    for name in ("model", "weights", "root", "config", "samples", "suite", "rows"):
+    for name in ("model", "weights", "root", "config", "table", "samples", "suite", "rows"):
         if given[name] is not None:
             words += [f"--{name}", shown(given[name])]
     for change in given["change"] or ():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
 from torch.utils.data import Subset
 
 from leanbayes.data.dataset import Data
@@ -56,6 +57,8 @@ def few(data: Data) -> Data:
 def _first(part: Any) -> Any:
     if part is None:
         return None
+    if isinstance(part, Tensor):
+        return part[:ROWS]
     if isinstance(part, tuple | list):
         return tuple(tensor[:ROWS] for tensor in part)
     return Subset(part, range(min(ROWS, len(part))))

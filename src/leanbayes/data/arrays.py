@@ -40,6 +40,8 @@ def npz(
 ) -> Data:
     """Arrays of your own: x_train, y_train, x_test, y_test (also x_val, y_val), or x and y.
 
+    x alone is foreign data: a test part of inputs without targets, and nothing to train on.
+
     Inputs: images uint8 or floating [N, H, W], [N, H, W, C], [N, C, H, W]; tables floating [N, F];
     ids whole [N, L]. Targets: whole [N] (classes) or floating [N], [N, T] (regression). A class
     name array `classes` in the file is used where it is there.
@@ -54,6 +56,8 @@ def npz(
     """
     path = _file(root)
     arrays = load_arrays(path)
+    if "x" in arrays and not arrays.keys() & {"y", "x_train"}:
+        return _inputs_alone(arrays["x"], path, normalize, layout)
     names = _classes(arrays, classes, path)
     parts = {
         part: Pair(_inputs(x, f"x of the {part} part in {path}", layout), _targets(y, names, path))
@@ -63,6 +67,15 @@ def npz(
         check_counts(pair.x, pair.y, where=f"the {part} part in {path}")
         _check_like(pair.x, parts["train"].x, part, path)
     return _data(parts, names, validation, normalize)
+
+
+def _inputs_alone(x: Array, path: Path, normalize: str, layout: str) -> Data:
+    found = _inputs(x, f"x in {path}", layout)
+    if not len(found):
+        raise DataError(f"x in {path} holds no examples")
+    scale = None if found.dtype == torch.int64 else scale_of(normalize, found)
+    test = found if scale is None else normalised(found, scale)
+    return Data(name="npz", task="classification", train=None, test=test, normalize=scale)
 
 
 def _file(root: str) -> Path:

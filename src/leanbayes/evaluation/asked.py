@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -82,6 +82,10 @@ class Asked:
     def is_random(self) -> bool:
         """False where all draws are one network."""
         return self.inner.method.is_random
+
+    def on(self, split: Split) -> Asked:
+        """With the draws that a split asks for."""
+        return self if split.samples is None else replace(self, samples=split.samples)
 
     def rows_of_pass(self, x: Any, keep: bool) -> int:
         """Rows of a batch: of dense outputs so few that their probabilities stay below 64 MB.

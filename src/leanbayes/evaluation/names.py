@@ -40,10 +40,11 @@ class Source:
 
     data: Data
     part: str
-    rows: int | None
+    rows: int | Mapping[str, int] | None
     foreign: Mapping[str, Any]
     levels: Mapping[str, Sequence[float]]
     attack: Attack
+    samples: Mapping[str, int]
 
     @cached_property
     def clean(self) -> Any:
@@ -85,13 +86,30 @@ class Source:
         """A split of the clean rows."""
         options = {"part": self.clean, "scale": self.data.normalize, **more}
         of = None if kind == "clean" else CLEAN
-        rows = None if kind == "clean" else self.rows
-        return Split(name=name, kind=kind, of=of, rows=rows, **options)
+        return Split(name=name, kind=kind, of=of, **self.limits(name), **options)
+
+    def limits(self, name: str) -> dict[str, Any]:
+        """Rows and samples of a split, by the word that its name begins with."""
+        word, rows = name.partition("/")[0], self.rows
+        if not isinstance(rows, Mapping):
+            rows = {} if rows is None or word in (CLEAN, "ood") else {word: rows}
+        return {"rows": rows.get(word), "samples": self.samples.get(word)}
+
+    def check_limits(self) -> None:
+        """Refuse limits of splits that nobody knows."""
+        given = {"rows": self.rows if isinstance(self.rows, Mapping) else {}}
+        for name, words in {**given, "samples": self.samples}.items():
+            for word in words:
+                if word not in MAKERS:
+                    raise ConfigError(
+                        f"{name}: no split is called {word!r}; {nearest(word, [*MAKERS])}"
+                    )
 
 
 def splits_of(source: Source, names: str | Sequence[str | Split]) -> tuple[str, list[Split]]:
     """The name of the suite, and its splits, each once."""
     words = _words(names)
+    source.check_limits()
     found: dict[str, Split] = {}
     for word in words:
         for split in [word] if isinstance(word, Split) else _named(source, word):
@@ -167,8 +185,10 @@ def _foreign(source: Source, argument: str) -> Iterator[Split]:
         found = every[name] if name in every else _read(name)
         scale = source.data.normalize
         if isinstance(found, Data):
-            scale, found = found.normalize, found.test or found.train
-        yield Split(name=f"ood/{name}", kind="foreign", part=found, of=CLEAN, scale=scale)
+            scale = found.normalize
+            found = found.train if found.test is None else found.test
+        more = source.limits(f"ood/{name}")
+        yield Split(name=f"ood/{name}", kind="foreign", part=found, of=CLEAN, scale=scale, **more)
 
 
 def _is_foreign(name: str) -> bool:

@@ -141,7 +141,7 @@ class Work:
             found["curves"] = tally.curves()
         if split.kind == "clean":
             table = self.record.clean[split.name] = tally.score.rows.table()
-            shown = examples(self.asked, split, table)
+            shown = examples(self.asked.on(split), split, table)
             found |= {} if shown is None else {"examples": shown}
         seconds = time.perf_counter() - start
         self.record.task = self.record.task or tally.task

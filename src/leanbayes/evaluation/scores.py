@@ -16,6 +16,7 @@ from torch import Tensor
 from leanbayes import metrics
 from leanbayes.errors import DataError
 from leanbayes.evaluation.curves import COVERAGES, rejection, reliability
+from leanbayes.evaluation.disagreement import Disagreement
 from leanbayes.evaluation.rows import Rows, histogram, means
 from leanbayes.metrics import Accumulator
 from leanbayes.metrics.selective import at_coverage
@@ -83,10 +84,12 @@ class LabelScore(Score):
         if classes > TOP:
             self.parts["accuracy_top5"] = metrics.Average(metrics.accuracy, top=TOP)
         self.positives = metrics.Detection(metrics.average_precision)
+        self.draws = Disagreement()
 
     def add(self, found: Prediction, target: Tensor | None) -> None:
         """Take a batch; elements without a label count as rows only."""
         super().add(found, target)
+        self.draws.add(found, target, self.ignore_index)
         probs, labels, total = elements(found, target, self.ignore_index)
         if not len(labels):
             return
@@ -99,6 +102,7 @@ class LabelScore(Score):
         """Take over what was seen of the rows that come next."""
         super().merge(other)
         self.positives.merge(other.positives)
+        self.draws.merge(other.draws)
 
     def figures(self) -> dict[str, float]:
         """Those of labels, calibration, uncertainty and rejection."""
@@ -106,7 +110,8 @@ class LabelScore(Score):
             raise DataError(f"no element has a label: all of them are {self.ignore_index}")
         found = {name: float(part.value()) for name, part in self.parts.items()}
         found["mce"] = float(self.ece.table().mce())
-        return found | super().figures() | self._ranked() | self._two_classes()
+        found |= super().figures() | self._ranked() | self._two_classes()
+        return found | self.draws.figures()
 
     def _ranked(self) -> dict[str, float]:
         uncertainty, right = self.ranks.found()

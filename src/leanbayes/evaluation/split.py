@@ -28,6 +28,7 @@ class Split:
         shift: Of the inputs (corrupted, shifted).
         made: True where the shift is made here, False where the part has it already (files).
         attack: On the inputs (adversarial).
+        samples: Draws a prediction; as many as the evaluation has if None.
     """
 
     name: str
@@ -39,14 +40,18 @@ class Split:
     shift: Shift | None = None
     made: bool = True
     attack: Attack | None = None
+    samples: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             kinds = ", ".join(get_args(Kind))
             raise ConfigError(f"split {self.name!r}: kind is one of {kinds}; found {self.kind!r}")
         check_part(self.part, self.name)
-        if self.rows is not None and self.rows < 1:
-            raise ConfigError(f"split {self.name!r}: rows must be at least 1, found {self.rows}")
+        for key in ("rows", "samples"):
+            value = getattr(self, key)
+            if value is not None and (isinstance(value, bool) or value != int(value) or value < 1):
+                words = f"{key} must be a whole number of at least 1, found {value!r}"
+                raise ConfigError(f"split {self.name!r}: {words}")
         needs = {"corrupted": "shift", "shifted": "shift", "adversarial": "attack"}
         missing = needs.get(self.kind)
         if missing is not None and getattr(self, missing) is None:
@@ -61,6 +66,12 @@ class Split:
         return size if self.rows is None else min(self.rows, size)
 
     @property
+    def is_limited(self) -> bool:
+        """True where it says how many draws there are, of the prediction or of the attack."""
+        attack = self.attack
+        return self.samples is not None or (attack is not None and attack.samples is not None)
+
+    @property
     def price(self) -> int:
         """Cost of a row, in predictions."""
         return 1 if self.attack is None else 1 + self.attack.price
@@ -71,6 +82,7 @@ class Split:
         found |= {} if self.of is None else {"of": self.of}
         found |= {} if self.shift is None else {"shift": self.shift.plain()}
         found |= {} if self.attack is None else {"attack": self.attack.plain()}
+        found |= {} if self.samples is None else {"samples": self.samples}
         return {**found, "count": self.count}
 
     def identity(self, data: str) -> dict[str, Any]:

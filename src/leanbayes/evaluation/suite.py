@@ -67,7 +67,8 @@ class Suite:
         splits: str | Sequence[str | Split] = "standard",
         *,
         part: str = "test",
-        rows: int | None = None,
+        rows: int | Mapping[str, int] | None = None,
+        samples: Mapping[str, int] | None = None,
         foreign: Mapping[str, Any] | None = None,
         normalize: Normalize | Literal["data"] | None = "data",
         levels: Mapping[str, Sequence[float]] | None = None,
@@ -87,7 +88,10 @@ class Suite:
             data: A `Data`, or (inputs, targets), or a Dataset of such.
             splits: Names, or splits of your own.
             part: Of the data, that is the clean one.
-            rows: Corrupted, shifted and attacked are the first so many rows; all if None.
+            rows: Corrupted, shifted and attacked are the first so many rows; all if None. By the
+                first words of names: `{"corrupted": 2000, "pgd": 1000}`.
+            samples: Draws a prediction of some splits, by the same words; of the others as many as
+                `lb.evaluate` is told.
             foreign: Data, or parts scaled as the data, by name; `ood:NAME` looks here first, then
                 among the data's extra parts, then for a reader that needs no files.
             normalize: How the network's inputs are scaled; as the data if left out.
@@ -106,7 +110,8 @@ class Suite:
         whole = as_data(data, part)
         own = whole.normalize if normalize == "data" else normalize
         source = Source(
-            whole, part, rows, dict(foreign or {}), dict(levels or {}), attack or Attack()
+            *(whole, part, rows, dict(foreign or {}), dict(levels or {}), attack or Attack()),
+            samples=dict(samples or {}),
         )
         name, found = splits_of(source, splits)
         return Suite(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -60,17 +61,25 @@ def tally_of(
         world: How many share them.
         advance: Told the cost of every batch.
     """
-    keep = asked.suite.sweep and split.kind == "clean"
+    asked, keep = asked.on(split), keeps_samples(asked.suite, split)
     size = asked.rows_of_pass(rows_at(split.part, [0])[0], keep)
     tally = None
     for batch in batches_of(split.part, share_of(split.count, size, rank, world), size):
-        found = _predicted(asked, split, batch, keep)
+        with warnings.catch_warnings():
+            if split.is_limited:  # fewer samples than members, where it says so
+                warnings.simplefilter("ignore")
+            found = _predicted(asked, split, batch, keep)
         dense = isinstance(found, Classification) and found.probs.dim() > 2
         found = found if dense else found.to("cpu")
         tally = tally or _begun(asked, split, found, keep)
         tally.add(found, None if split.kind == "foreign" else batch.y)
         advance(len(found) * split.price)
     return tally
+
+
+def keeps_samples(suite: Suite, split: Split) -> bool:
+    """True for clean rows whose draws are looked at one by one; of dense outputs for a sweep."""
+    return split.kind == "clean" and (suite.sweep or suite.task in ("classification", "binary"))
 
 
 def _predicted(asked: Asked, split: Split, batch: Batch, keep: bool) -> Prediction:
@@ -93,7 +102,7 @@ def _begun(asked: Asked, split: Split, found: Prediction, keep: bool) -> Tally:
     score, task = _score(found, asked.suite)
     if split.kind == "foreign":
         score = Score(score.classes)
-    return Tally(score, task, Sweep(asked) if keep else None)
+    return Tally(score, task, Sweep(asked) if keep and asked.suite.sweep else None)
 
 
 def _score(found: Prediction, suite: Suite) -> tuple[Score, str]:

@@ -33,6 +33,7 @@ class Method(ABC):
         kl_kind: What `model.kl()` is.
         looks_at_data: It chooses what to convert by data or scores.
         trains_as_point: It trains as the point estimate and is fitted afterwards.
+        collects: That fit is a training in itself.
     """
 
     name: ClassVar[str] = ""
@@ -42,6 +43,7 @@ class Method(ABC):
     kl_kind: ClassVar[KLKind] = "none"
     looks_at_data: ClassVar[bool] = False
     trains_as_point: ClassVar[bool] = False
+    collects: ClassVar[bool] = False
 
     select: Selector = everything
 

@@ -62,6 +62,8 @@ class SWAG(PostHoc, name="swag"):
     cost: ClassVar[str] = "+(rank + 1)x parameters stored; step 1x, plus epochs to collect"
     advice: ClassVar[str] = "a trained net, its loader, and room for many copies of it"
 
+    collects: ClassVar[bool] = True
+
     rank: int = 20
 
     def __post_init__(self) -> None:

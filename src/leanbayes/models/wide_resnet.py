@@ -38,6 +38,7 @@ class WideResNet(nn.Module):
         depth: Number of layers, 6 n + 4 for n blocks a stage.
         width: Factor on the 16, 32 and 64 channels of the stages.
         num_classes: Number of logits.
+        channels: Of the images.
 
     Raises:
         ConfigError: The depth is not 10, 16, 22, 28, ...
@@ -47,12 +48,14 @@ class WideResNet(nn.Module):
         Linear(in_features=256, out_features=10, bias=True)
     """
 
-    def __init__(self, depth: int = 28, width: int = 10, num_classes: int = 10) -> None:
+    def __init__(
+        self, depth: int = 28, width: int = 10, num_classes: int = 10, channels: int = 3
+    ) -> None:
         super().__init__()
         blocks, rest = divmod(depth - 4, 6)
         if blocks < 1 or rest:
             raise ConfigError(f"depth must be 6 n + 4 with n >= 1, got {depth}; write depth=28")
-        self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.conv1 = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
         self.stage1 = _stage(16, 16 * width, blocks, stride=1)
         self.stage2 = _stage(16 * width, 32 * width, blocks, stride=2)
         self.stage3 = _stage(32 * width, 64 * width, blocks, stride=2)
@@ -61,7 +64,7 @@ class WideResNet(nn.Module):
         he_normal_(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images [B, 3, H, W] to logits [B, num_classes]."""
+        """Map images [B, channels, H, W] to logits [B, num_classes]."""
         x = self.stage3(self.stage2(self.stage1(self.conv1(x))))
         out: Tensor = self.fc(self.bn(x).relu().mean((2, 3)))
         return out

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.noise import KeyedNoise, NoiseSource
-from leanbayes.ops import at_least_float32
+from leanbayes.ops import at_least_float32, is_turned
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of
 from leanbayes.posteriors.estimators import Estimator, MeanFieldPosterior
@@ -119,6 +119,8 @@ class Gaussian(MeanFieldPosterior):
         """Explicit draws without a graph: one exponential for all samples, noise made in place."""
         noise = source.normal(self.key, draws, base.shape, base)
         std = source.remember(self.key, lambda: self.std(base))
+        if draws == 1 and is_turned(base):
+            return Shared(torch.addcmul(base, std, noise[0]))  # in the layout of the parameter
         value = torch.addcmul(base, std, noise, out=noise)
         return Shared(value[0]) if draws == 1 else PerDraw(value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -22,13 +23,13 @@ from leanbayes.report import ConversionReport
 from leanbayes.train.callbacks import Callback
 from leanbayes.train.config import FitConfig
 from leanbayes.train.evaluation import evaluate_in_training
-from leanbayes.train.feed import Loader, every_batch
+from leanbayes.train.feed import Augment, Loader, every_batch
 from leanbayes.train.folder import write_file
 from leanbayes.train.loop import FitResult, fit
 from leanbayes.train.members import Trained, seeded, trained_members
 from leanbayes.train.processes import Processes
+from leanbayes.train.resident import resident
 from leanbayes.train.runtime import Runtime
-from leanbayes.train.step import Augment
 
 REPORT = "report.json"
 
@@ -88,7 +89,7 @@ def adapt(  # noqa: PLR0913
         members: Of a DeepEnsemble: `together`, `in_turn` or `by_process`.
         fitting: Options of `lb.fit_posterior` for SWAG and Laplace.
         callbacks: As for `lb.fit`.
-        augment: As for `lb.fit`.
+        augment: As for `lb.fit`; SWAG's iterates are made with it too.
 
     Example:
         >>> import leanbayes as lb, torch
@@ -102,14 +103,17 @@ def adapt(  # noqa: PLR0913
     config = FitConfig(batchnorm="refresh") if config is None else config
     fitting = dict(fitting or {})
     _check(method, members, fitting)
-    options: dict[str, Any] = {
-        "validation": validation,
-        "ood": ood,
-        "config": config,
-        "callbacks": callbacks,
-        "augment": augment,
-    }
     with Runtime.of(config) as runtime:
+        if config.resident:
+            every = (resident(part, runtime.device) for part in (data, validation, ood))
+            data, validation, ood = every
+        options: dict[str, Any] = {
+            "validation": validation,
+            "ood": ood,
+            "config": config,
+            "callbacks": callbacks,
+            "augment": augment,
+        }
         _start_equal(net.to(runtime.device), likelihood.to(runtime.device), runtime)
         if members == "together":
             model = converted(net, method, data, likelihood, config)
@@ -118,7 +122,12 @@ def adapt(  # noqa: PLR0913
             assert isinstance(method, DeepEnsemble)
             options |= {"example": _example(net, data, config), "runtime": runtime}
             model, result = trained_members(net, method, data, likelihood, members, **options)
-        measured = _measured(model, data, likelihood, config, fitting)
+        fits = model.method.trains_as_point
+        # What is fitted by training sees the images of the training, in its precision.
+        loader = _loader(model, data, config, augment) if fits else None
+        half = config.precision == "bf16" and model.method.collects
+        with runtime.autocast() if half else nullcontext():
+            measured = _measured(model, loader, likelihood, config, fitting)
         _start_equal(model, likelihood, runtime)  # buffers too, which training leaves apart
         figures = _figures(model, validation, likelihood, config, runtime)
         done = Adapted(model, result, runtime.broadcast(measured), figures)
@@ -158,21 +167,23 @@ def _example(net: nn.Module, data: Any, config: FitConfig) -> Any:
     return next(iter(Loader(every_batch(data, config), _device(net))))[0]
 
 
+def _loader(model: BayesianModel, data: Any, config: FitConfig, augment: Augment | None) -> Loader:
+    chosen = augment if model.method.collects else None
+    return Loader(every_batch(data, config), _device(model), chosen)
+
+
 def _measured(
     model: BayesianModel,
-    data: Any,
+    loader: Loader | None,
     likelihood: Likelihood,
     config: FitConfig,
     options: dict[str, Any],
 ) -> Mapping[str, float]:
     """What is fitted after training, under the run's seed: the same in all processes."""
-    if not model.method.trains_as_point:
+    if loader is None:
         return {}
-    device = _device(model)
-    with seeded(config.seed, device):
-        return fit_posterior(
-            model, Loader(every_batch(data, config), device), likelihood, **options
-        )
+    with seeded(config.seed, _device(model)):
+        return fit_posterior(model, loader, likelihood, **options)
 
 
 def _figures(

@@ -81,6 +81,10 @@ class FitConfig:
         seed: Of everything that is drawn.
         precision: `fp32`, or mixed with `bf16` or `fp16`.
         compile: Compile the network.
+        channels_last: Kernels and images lie channels last in memory, as convolutions on a GPU want
+            them in half precision. The numbers are the same up to rounding.
+        resident: Training data that are tensors go to the device once, not batch by batch; images
+            of at most 256 values a channel lie there as bytes.
         device: `auto`, or as torch names it.
         strategy: `auto` (one process, or DDP under torchrun), `single`, `ddp` or `fsdp2`.
         checkpoint_activations: Compute activations again in the backward pass.
@@ -140,6 +144,8 @@ class FitConfig:
     seed: int = 0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     compile: bool = False
+    channels_last: bool = False
+    resident: bool = False
     device: str = "auto"
     strategy: Literal["auto", "single", "ddp", "fsdp2"] = "auto"
     checkpoint_activations: bool = False
@@ -160,6 +166,11 @@ class FitConfig:
             raise ConfigError(
                 "compile and checkpoint_activations do not go together: a graph would break at "
                 "every block that is computed again. Choose one of them"
+            )
+        if self.channels_last and self.strategy == "fsdp2":
+            raise ConfigError(
+                "channels_last and strategy='fsdp2' do not go together: shards are cut from plain "
+                "rows of memory. Choose one of them"
             )
         if self.seed >= 2**32:
             raise ConfigError(f"seed must be below 2^32, found {self.seed!r}")

@@ -22,6 +22,7 @@ from torch.utils.data import (
 from leanbayes.errors import ConfigError, DataError
 from leanbayes.likelihood import Categorical, Gaussian, Likelihood
 from leanbayes.train.order import Order, check_sizes, check_whole
+from leanbayes.train.resident import Bytes, Residents
 from leanbayes.train.sizes import common_length, counted_sizes, known_sizes, length
 from leanbayes.train.sources import (
     Batch,
@@ -134,6 +135,8 @@ class Batches:
         return self._ready(train)
 
     def _of_tensors(self, data: Batch, **options: Any) -> Source:
+        if isinstance(data[0], Bytes):
+            return Residents.of(data, Order(len(data[0]), **(self._order | options)))
         return Tensors(Order(common_length(data), **(self._order | options)), data)
 
     def _of_examples(self, dataset: Any, settings: dict[str, Any], **options: Any) -> Source:

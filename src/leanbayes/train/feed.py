@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,7 +13,10 @@ from leanbayes.train.advice import warn_num_data
 from leanbayes.train.config import FitConfig
 from leanbayes.train.data import Batches, num_elements
 from leanbayes.train.evaluation import on_device
+from leanbayes.train.resident import resident
 from leanbayes.train.runtime import Runtime
+
+Augment = Callable[[Any], Any]
 
 
 def every_batch(data: Any, config: FitConfig, *, shuffle: bool = True) -> Batches:
@@ -28,17 +31,27 @@ def every_batch(data: Any, config: FitConfig, *, shuffle: bool = True) -> Batche
 
 
 class Loader:
-    """Batches on a device as an iterable: every iteration is the next epoch's order."""
+    """Batches on a device as an iterable: every iteration is the next epoch's order.
 
-    def __init__(self, batches: Batches, device: torch.device) -> None:
-        self.batches, self.device, self.epoch = batches, device, 0
+    Args:
+        batches: To read.
+        device: Where they go.
+        augment: Changes the inputs there.
+    """
+
+    def __init__(
+        self, batches: Batches, device: torch.device, augment: Augment | None = None
+    ) -> None:
+        self.batches, self.device, self.augment, self.epoch = batches, device, augment, 0
 
     def __len__(self) -> int:
         return self.batches.steps_per_epoch
 
     def __iter__(self) -> Iterator[Any]:
         self.epoch += 1
-        return (on_device(batch, self.device) for batch in self.batches.epoch(self.epoch - 1))
+        found = (on_device(batch, self.device) for batch in self.batches.epoch(self.epoch - 1))
+        augment = self.augment
+        return found if augment is None else ((augment(x), y) for x, y in found)
 
 
 class Feed:
@@ -62,6 +75,8 @@ class Feed:
         smallest: int = 1,
     ) -> None:
         self._config, self._runtime, self._smallest = config, runtime, max(1, smallest)
+        if config.resident:
+            train, validation, ood = (resident(d, runtime.device) for d in (train, validation, ood))
         self.train = self._own_part(train, config.seed)
         has_validation = validation is not None
         self.validation = every_batch(validation, config, shuffle=False) if has_validation else None

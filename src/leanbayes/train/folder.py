@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 CONFIG, ENVIRONMENT = "config.json", "environment.json"
 # What may differ where a run goes on: how long it lasts, and what changes no number in it.
 FREE = frozenset(
-    "epochs steps patience progress log_every folder keep save_every resume workers".split()  # noqa: SIM905
+    (
+        *("epochs", "steps", "patience", "progress", "log_every", "folder", "keep"),
+        *("save_every", "resume", "workers", "resident"),
+    )
 )
 
 

@@ -21,13 +21,13 @@ from leanbayes.train.callbacks import Callback, Run
 from leanbayes.train.config import FitConfig
 from leanbayes.train.ema import Average
 from leanbayes.train.evaluation import evaluate_in_training
-from leanbayes.train.feed import Feed, Loader, every_batch
+from leanbayes.train.feed import Augment, Feed, Loader, every_batch
 from leanbayes.train.folder import open_run
 from leanbayes.train.optim import build_optimizer
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.saving import Progress, Saver
 from leanbayes.train.signals import Signals, exit_code
-from leanbayes.train.step import Augment, Parts, Stepper, modes
+from leanbayes.train.step import Parts, Stepper, modes
 from leanbayes.train.store import Store
 from leanbayes.train.watch import MetricsFile, Watch
 

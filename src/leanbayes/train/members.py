@@ -57,7 +57,7 @@ def trained_members(  # noqa: PLR0913
     if apart:
         _share(nets, runtime)
     result = runtime.broadcast(results.get(0))
-    model = _together(net, nets, method, example)
+    model = together(net, nets, method, example)
     model.likelihood = likelihood
     return model, result
 
@@ -106,9 +106,10 @@ def _share(nets: list[nn.Module], runtime: Runtime) -> None:
                 tensor.copy_(here)
 
 
-def _together(
+def together(
     net: nn.Module, nets: list[nn.Module], method: DeepEnsemble, example: Any
 ) -> BayesianModel:
+    """An ensemble of networks that are trained already; `net` becomes the first of them."""
     net.load_state_dict(nets[0].state_dict())
     others = iter(nets[1:])
     made = replace(method, factory=lambda: next(others), init_std=None)

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from leanbayes.errors import ConfigError
 from leanbayes.model import BayesianModel, sharded_modules, unwrap
 from leanbayes.train import wrapping
+from leanbayes.train.layout import turn_
 from leanbayes.train.precision import Determinism, Precision
 from leanbayes.train.processes import Processes, close_group, device_of, is_open, open_group
 from leanbayes.train.whole_state import (
@@ -49,6 +50,7 @@ class Runtime:
         compile: Compile the model; or the name of a backend.
         checkpoint_activations: Keep only the inputs of blocks and compute the rest again.
         deterministic: Repeatable kernels only.
+        channels_last: Kernels channels last.
         timeout: Seconds after which a process gives the others up.
 
     Attributes:
@@ -72,6 +74,7 @@ class Runtime:
         compile: bool | str = False,
         checkpoint_activations: bool = False,
         deterministic: bool = False,
+        channels_last: bool = False,
         timeout: float = 300.0,
     ) -> None:
         if strategy not in STRATEGIES:
@@ -85,7 +88,7 @@ class Runtime:
         self._backend = compile if isinstance(compile, str) else "inductor" if compile else None
         self._checkpoints, self._deterministic = checkpoint_activations, deterministic
         self._precision_name, self._device_name = precision, device
-        self._timeout = timeout
+        self._timeout, self._channels_last = timeout, channels_last
         self._likelihood: nn.Module | None = None
         self._local, self._joint = ExitStack(), ExitStack()
         self._owns_group = False
@@ -100,6 +103,7 @@ class Runtime:
             compile=config.compile,
             checkpoint_activations=config.checkpoint_activations,
             deterministic=config.deterministic,
+            channels_last=config.channels_last,
         )
 
     def __enter__(self) -> Self:
@@ -161,6 +165,8 @@ class Runtime:
         afterwards.
         """
         inner = unwrap(model).to(self.device)
+        if self._channels_last:
+            turn_(inner)
         self._likelihood = likelihood
         if likelihood is not None:
             likelihood.to(self.device)

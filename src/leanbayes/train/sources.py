@@ -82,7 +82,7 @@ class Tensors(Ordered):
         """The batches of an epoch from `start` on."""
         order = self.order.of_epoch(number)
         devices = {leaf.device for leaf in pytree.tree_leaves(self.data)}
-        orders = {device: _sent(order, device) for device in devices}  # once an epoch
+        orders = {device: sent(order, device) for device in devices}  # once an epoch
         for step in range(start, self.steps):
             rows = {device: self.order.part(orders[device], step) for device in devices}
             yield _picked(self.data, rows)
@@ -108,7 +108,7 @@ def _picked(data: Batch, rows: dict[torch.device, Tensor]) -> Batch:
     return pytree.tree_map(pick, inputs), pick(targets)
 
 
-def _sent(order: Tensor, device: torch.device) -> Tensor:
+def sent(order: Tensor, device: torch.device) -> Tensor:
     """The order on a device; a GPU takes it when it gets there, nobody waits."""
     return order.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else order
 

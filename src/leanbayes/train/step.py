@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +20,12 @@ from leanbayes.plan import count_rows
 from leanbayes.train.advice import LabelGuard, is_out_of_memory, memory_advice, warn_batchnorm
 from leanbayes.train.config import FitConfig
 from leanbayes.train.evaluation import on_device
+from leanbayes.train.feed import Augment
 from leanbayes.train.guards import FiniteGuard
+from leanbayes.train.layout import turned_inputs
 from leanbayes.train.optim import Rates, clear, kl_weight_at, rest, trainable
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.state import generators, set_generators
-
-Augment = Callable[[Any], Any]
 
 
 @dataclass
@@ -131,6 +131,8 @@ class Stepper:
         if parts.augment is not None:
             inputs = parts.augment(inputs)
             ood = None if ood is None else parts.augment(ood)
+        if config.channels_last:
+            inputs, ood = turned_inputs((inputs, ood))
         options: dict[str, Any] = {
             "num_data": parts.num_data,
             "samples": config.samples,
