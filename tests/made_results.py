@@ -91,8 +91,17 @@ class Answers:
             "histogram": {
                 "edges": edges.tolist(),
                 "total": np.histogram(np.clip(self.total, 0, edges[-1]), edges)[0].tolist(),
-                "epistemic": np.histogram(self.epistemic, edges)[0].tolist(),
+                **self._epistemic(edges[-1]),
             },
+        }
+
+    def _epistemic(self, top):
+        edges = top * (np.arange(241) / 240) ** 2
+        counts = np.histogram(self.epistemic, edges)[0]
+        used = np.flatnonzero(counts)[-1] + 1
+        return {
+            "epistemic_edges": edges[: used + 1].tolist(),
+            "epistemic": counts[:used].tolist(),
         }
 
 

@@ -15,6 +15,7 @@ import leanbayes as lb
 from leanbayes import metrics
 from leanbayes.evaluation.png import data_uri, encoded
 from leanbayes.evaluation.progress import Meter
+from leanbayes.evaluation.rows import histogram
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +54,34 @@ def test_histograms_have_the_same_edges_for_all_splits(found):
     assert curve["edges"][0] == 0
     assert curve["edges"][-1] == pytest.approx(math.log(3))
     assert len(curve["edges"]) == 31
-    for kind in ("total", "epistemic"):
-        values = getattr(p, kind).clamp(0, math.log(3)).numpy()
-        assert curve[kind] == np.histogram(values, curve["edges"])[0].tolist()
+    values = p.total.clamp(0, math.log(3)).numpy()
+    assert curve["total"] == np.histogram(values, curve["edges"])[0].tolist()
+
+
+def test_epistemic_uncertainty_is_counted_in_bins_that_are_finer_near_0(found):
+    p, curve = predicted(), found["curves"]["histogram"]
+    edges, counts = curve["epistemic_edges"], curve["epistemic"]
+    rule = [math.log(3) * (at / 240) ** 2 for at in range(len(edges))]
+    assert edges == pytest.approx(rule, rel=1e-4)
+    assert counts == np.histogram(p.epistemic.clamp_min(0).numpy(), edges)[0].tolist()
+    assert all(type(count) is int for count in counts)
+    assert sum(counts) == len(p.epistemic)
+    assert counts[-1] > 0  # no more bins than are needed
+
+
+def test_epistemic_bins_hold_small_values_apart_and_rounding_at_both_ends():
+    values = torch.tensor([-1e-9, 0.0, 0.001, 0.002, 0.04, 0.049, math.log(10) + 1e-9])
+    table = values.double()[:, None].expand(-1, 3)
+    curve = histogram(table, 10)
+    edges, counts = curve["epistemic_edges"], curve["epistemic"]
+    assert len(edges) == 241
+    assert [at for at, count in enumerate(counts) if count] == [0, 5, 7, 31, 35, 239]
+    assert counts[0] == 2
+    small = histogram(table[:6], 10)
+    assert small["epistemic_edges"] == edges[:37]  # the same grid, as far as it is needed
+    assert small["epistemic"] == counts[:36]
+    on_edge = torch.tensor([[0, 0, edge] for edge in edges[:-1]], dtype=torch.float64)
+    assert histogram(on_edge, 10)["epistemic"] == [1] * 240  # an edge is in the bin above it
 
 
 def test_the_sweep_is_the_prediction_of_fewer_samples(found):

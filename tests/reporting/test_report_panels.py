@@ -3,9 +3,11 @@
 import math
 import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import pytest
 
+from leanbayes.reporting.axes import Axis
 from leanbayes.reporting.charts.contours import contour
 from leanbayes.reporting.charts.densities import Density, densities
 from leanbayes.reporting.charts.heat import Plane, Shades, fine, heat
@@ -49,14 +51,56 @@ def test_a_bin_is_as_high_as_its_accuracy_and_its_gap_ends_at_the_confidence():
 
 
 def test_a_histogram_is_as_high_as_the_root_of_its_share():
-    chart = densities(LABELS, [0, 1, 2], [Density("a", [1, 3]), Density("b", [0, 4])], LOOK, "")
+    found = [Density("a", [0, 1, 2], [1, 3]), Density("b", [0, 1, 2], [0, 4])]
+    chart = densities(LABELS, found, LOOK, "", end=2)
     first, second = (e.get("d") for e in by_class(chart, "area"))
     up = [146 - float(v) for v in re.findall(r"V([\d.]+)", first)][:2]
     other = [146 - float(v) for v in re.findall(r"V([\d.]+)", second)][:2]
     assert up[0] / up[1] == pytest.approx(math.sqrt(1 / 3), rel=0.01)
     assert other[0] == 0
     assert up[1] / other[1] == pytest.approx(math.sqrt(0.75), rel=0.01)
-    assert "a: mean 1.250; b: mean 1.500" in chart.description
+    assert "a: mean 1.25; b: mean 1.5" in chart.description
+
+
+def test_fine_bins_are_drawn_as_thirty_and_lose_no_row():
+    counts = [at % 7 for at in range(240)]
+    fine = Density("a", [(at / 240) ** 2 for at in range(241)], counts)
+    whole = fine.drawn(1.0)
+    assert whole.counts == [sum(counts[at : at + 8]) for at in range(0, 240, 8)]
+    assert list(whole.edges) == list(fine.edges[::8])
+    for end in (0.0, 1e-9, 0.003, 0.2, 0.5, 0.77, 9.0):
+        part = fine.drawn(end)
+        assert len(part.counts) == len(part.edges) - 1 <= 30
+        assert sum(part.counts) == sum(counts)  # the last bin takes what is beyond
+        assert part.edges[-1] >= min(end, 1)
+        inside = zip(part.counts[:-1], part.edges[:-2], part.edges[1:-1], strict=True)
+        for count, low, high in inside:
+            assert count == sum(
+                n for n, at in zip(counts, fine.edges, strict=False) if low <= at < high
+            )
+        widths = [math.sqrt(b) - math.sqrt(a) for a, b in pairwise(part.edges)]
+        assert 0.5 * widths[0] < widths[-1] < 1.6 * widths[0]  # no sliver
+
+
+def test_the_reach_of_a_share_is_the_edge_above_it():
+    one = Density("a", [0, 1, 2, 3], [90, 9, 1])
+    assert [one.reach(share) for share in (0.5, 0.9, 0.91, 0.995, 1.0)] == [1, 1, 2, 3, 3]
+    assert Density("a", [0, 1, 2], [0, 0]).reach(0.995) == 0
+
+
+def test_a_root_axis_places_roots_evenly_and_marks_round_numbers():
+    axis = Axis(0, 0.64, 0, 80, root=True)
+    assert [axis.place(v) for v in (0, 0.01, 0.16, 0.64)] == pytest.approx([0, 10, 40, 80])
+    assert axis.marks() == [0, 0.04, 0.2, 0.4, 0.6]
+    assert axis.holds(0)
+    assert not axis.holds(-0.1)
+    found = [Density("a", [0, 0.16, 0.64], [1, 1])]
+    (area,) = by_class(densities(LABELS, found, LOOK, "", end=0.64, root=True), "area")
+    start, middle, end = (
+        numbers(area.get("d"))[0],
+        *map(float, re.findall("H([0-9.]+)", area.get("d"))),
+    )
+    assert middle == pytest.approx((start + end) / 2, abs=0.1)
 
 
 def test_the_epistemic_part_lies_on_the_aleatoric_one():

@@ -22,6 +22,7 @@ class Axis:
         start: Place of the smallest.
         end: Place of the largest.
         log: Equal factors, not equal differences, are equally far.
+        root: Square roots are equally far, so that small numbers from 0 on have room.
         ticks: Marks, where these are better than round numbers.
     """
 
@@ -30,6 +31,7 @@ class Axis:
     start: float
     end: float
     log: bool = False
+    root: bool = False
     ticks: tuple[float, ...] = ()
 
     @staticmethod
@@ -71,16 +73,22 @@ class Axis:
         low, high, at = self.low, self.high, value
         if self.log:
             low, high, at = math.log(low), math.log(high), math.log(value)
+        if self.root:
+            low, high, at = math.sqrt(low), math.sqrt(high), math.sqrt(value)
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
     def holds(self, value: float | None) -> bool:
         """True for a number that has a place."""
-        return value is not None and drawable(value) and (value > 0 or not self.log)
+        if value is None or not drawable(value):
+            return False
+        return (value > 0 or not self.log) and (value >= 0 or not self.root)
 
     def marks(self) -> Sequence[float]:
         """Round numbers between both ends."""
         if self.ticks:
             return self.ticks
+        if self.root:
+            return _squares(self.low, self.high)
         return _powers(self.low, self.high) if self.log else _round(self.low, self.high)
 
 
@@ -96,6 +104,14 @@ def _round(low: float, high: float) -> list[float]:
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [float(f"{at * step:.12g}") + 0.0 for at in range(first, last + 1)]
+
+
+def _squares(low: float, high: float) -> list[float]:
+    """Numbers of one digit whose roots are about equally far."""
+    first, last = math.sqrt(low), math.sqrt(high)
+    even = [(first + (last - first) * at / (MARKS - 1)) ** 2 for at in range(MARKS)]
+    found = {float(f"{value:.1g}") for value in even}
+    return sorted(value for value in found if low <= value <= high)
 
 
 def _powers(low: float, high: float) -> list[float]:
