@@ -193,6 +193,7 @@ def _record(given: Mapping[str, Any], bench: Bench, seeds: range, kept: Kept) ->
     """The record with nothing in it yet."""
     names, parts = list(bench.lineup.settings), bench.ask.parts
     head = {"command": command_of(given, given["methods"]), "data": given["data"]}
+    head |= {"table": given["table"]} if given["table"] is not None else {}
     head |= {"seeds": list(seeds)} | ({"parts": list(parts)} if len(parts) > 1 else {})
     return Record(
         head,
