@@ -273,3 +273,20 @@ def test_pydantic_is_loaded_only_when_a_file_is_read():
         check=True,
     )
     assert found.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("more", "optimizer"),
+    [
+        ({}, "Adam"),
+        ({"fit": {"epochs": 3}}, "Adam"),
+        ({"fit": {"lr": 0.1}}, "SGD"),
+        ({"fit": {"optimizer": "AdamW"}}, "AdamW"),
+        ({"model": {"name": "lenet", "weights": "net.pt"}}, "SGD"),
+    ],
+)
+def test_a_network_without_weights_is_trained_by_adam_unless_something_is_said(more, optimizer):
+    """The usual rate, 1e-3 of SGD, fine-tunes; from scratch it leaves a network at chance."""
+    tables = {"model": {"name": "lenet"}, "data": {"name": "digits"}, "method": {"name": "map"}}
+    assert settings_of({**tables, **more}).fit.optimizer == optimizer
+    assert settings_of({**tables, **more}, scratch=False).fit.optimizer != "Adam"

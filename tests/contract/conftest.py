@@ -6,6 +6,23 @@ from nets import converted, default, nets
 
 import leanbayes as lb
 
+# Seconds a cell: CI runs them for the papers' methods and for new ones, `make test-all` for all.
+HEAVY = ("test_compile.py", "test_distributed.py", "test_pretrained.py")
+BASELINES = {
+    *("map", "batch_ensemble", "deep_ensemble", "mc_dropout", "drop_connect", "swag", "laplace"),
+}
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks are selected by
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.name in HEAVY and _method_of(item) in BASELINES:
+            item.add_marker(pytest.mark.slow)
+
+
+def _method_of(item):
+    return getattr(item, "callspec", None) and item.callspec.params.get("method")
+
 
 @pytest.fixture(params=sorted(lb.methods()))
 def method(request):

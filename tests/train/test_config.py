@@ -26,7 +26,7 @@ FULL = {
     "clip": 1.5,
 }
 BAD = {
-    "epochs": [0, -1, 2.0, True, "3"],
+    "epochs": [-1, 2.0, True, "3"],
     "batch_size": [0, None, 1.5],
     "optimizer": ["sgd", "LBFGS", "SparseAdam", "Optimizer", "", 3],
     "lr": [-1e-3, float("nan"), float("inf"), "0.1", True, None, 10**400],

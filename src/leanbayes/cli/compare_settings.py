@@ -89,7 +89,9 @@ def lineup_of(
         every = _tables_of(tables, name, entry, training)
         # What --set says of all goes before a table of one, but not before the start's training.
         late = [*([] if training else shared), *_own(changes, label)]
-        found[label] = settings_of(merged(every, late), data_names=DATA)
+        found[label] = settings_of(
+            merged(every, late), data_names=DATA, scratch=label not in starts
+        )
     point = settings_of(_tables_of(tables, "map", {}, whole), data_names=DATA)
     most = {label: own[label]["seeds"] for label in names if "seeds" in own.get(label, {})}
     assembled = frozenset(label for label, origin in origins.items() if origin == "starts")

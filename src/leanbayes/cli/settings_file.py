@@ -132,8 +132,16 @@ def read_settings(
     return settings_of(merged(read_tables(Path(path)), changes), data_names=data_names)
 
 
-def settings_of(tables: Mapping[str, Any], *, data_names: Collection[str] = ()) -> RunSettings:
+def settings_of(
+    tables: Mapping[str, Any], *, data_names: Collection[str] = (), scratch: bool = True
+) -> RunSettings:
     """Settings of tables as TOML has them.
+
+    Args:
+        tables: By section.
+        data_names: Names that [data] may have; any word if empty.
+        scratch: A network without weights of its own is trained from scratch: by Adam, unless
+            something is said of optimiser or rate. The usual rate is one of fine-tuning.
 
     Example:
         >>> tables = {"model": {"name": "lenet"}, "data": {"name": "digits"},
@@ -146,12 +154,21 @@ def settings_of(tables: Mapping[str, Any], *, data_names: Collection[str] = ()) 
     """
     reader = Reader()
     try:
-        found = _sections(reader, tables, data_names)
+        found = _sections(reader, _with_optimizer(tables) if scratch else tables, data_names)
     except RecursionError:
         raise ConfigError("settings: tables and lists are nested too deep") from None
     if reader.problems:
         raise ConfigError("\n".join(reader.problems))
     return RunSettings(**found)
+
+
+def _with_optimizer(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    fit, model = tables.get("fit", {}), tables.get("model", {})
+    plain = isinstance(fit, Mapping) and not {"optimizer", "lr"} & fit.keys()
+    trained = isinstance(model, Mapping) and "weights" in model
+    if "recipe" in tables or trained or not plain:
+        return tables
+    return {**tables, "fit": {"optimizer": "Adam", **fit}}
 
 
 def _sections(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from leanbayes.metrics.check import as_finite, refuse
 
-__all__ = ["Paired", "paired_test", "student_p"]
+__all__ = ["Paired", "paired_test"]
 
 STEPS, ENOUGH = 500, 1e-15  # of the continued fraction
 
