@@ -157,6 +157,7 @@ TABLE: Final[dict[str, Any]] = {
         "schedule": "constant",
         "posterior_schedule": "cosine",
         "floor": 0.1,
+        "optimizer": "SGD",
         "momentum": 0.9,
         "nesterov": True,
         "weight_decay": DECAY,
