@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import leanbayes as lb
+from leanbayes.cli.card import load_run
 from leanbayes.cli.compare_start import Starts
 
 TABLE = ("compare", "sklearn_table-wine", "--smoke", "--no-price")
@@ -57,12 +58,13 @@ def rows_of(record):
 
 def test_methods_begin_at_the_point_estimate_that_is_trained_once_a_seed(compare, trained):
     _, record = compare()
-    assert trained[:2] == [("map", 4, 0.1)] * 2  # --smoke: 4 steps each
-    assert trained[2:] == [
-        *[("map", 0, 0.05)] * 2,
-        *[("mean_field", 4, 0.05)] * 2,
-        *[("mean_field", 4, 0.1)] * 2,  # from scratch: as the start was trained
+    one_seed = [
+        ("map", 4, 0.1),  # the start; --smoke: 4 steps
+        ("map", 0, 0.05),
+        ("mean_field", 4, 0.05),
+        ("mean_field", 4, 0.1),  # from scratch: as the start was trained
     ]
+    assert trained == one_seed * 2
     rows, starts = rows_of(record), {s["seed"]: s for s in record["start"]["seeds"]}
     assert record["start"]["config"]["fit"]["lr"] == 0.1
     for label in ("there", "mean_field"):
@@ -172,7 +174,7 @@ def test_a_deep_ensemble_and_a_network_of_its_own_are_trained_from_scratch(leanb
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ("from = 'nowhere'", 'expected "start" or "scratch", found .nowhere.'),
+        ("from = 'nowhere'", 'expected "start", "starts" or "scratch", found .nowhere.'),
         ("from = 'start'\nweights = 'x.th'", "it has weights of its own"),
         ("fit = 3", "methods.a.fit: expected a table, found 3"),
         ("seeds = 0", "methods.a.seeds: expected a whole number of at least 1"),
@@ -254,7 +256,7 @@ def test_a_start_that_was_cut_off_goes_on(compare, trained, monkeypatch):
     assert (compare.kept / "start-1" / "checkpoints").is_dir()
     del trained[:]
     _, again = compare("--resume", methods="there")
-    assert trained == [("map", 4, 0.1), ("map", 0, 0.05), ("map", 0, 0.05)]
+    assert trained == [("map", 4, 0.1), ("map", 0, 0.05)]  # the first seed is in the file
     hashes = [[start["hash"] for start in found["start"]["seeds"]] for found in (whole, again)]
     assert hashes[0] == hashes[1]
 
@@ -279,3 +281,42 @@ def test_the_example_with_everything_runs(leanbayes, tmp_path):
     splits = rows["map"]["runs"][0]["evaluation"]["splits"]
     assert list(splits) == ["test", "ood/digits"]
     assert rows["laplace"]["config"]["fitting"] == {"probes": 1}
+
+
+def test_an_ensemble_of_the_starts_is_those_networks(compare, trained):
+    compare.file.write_text(
+        FILE + '\n[methods.five]\nname = "deep_ensemble"\nfrom = "starts"\nseeds = 1\n'
+        "fields = { members = 3 }\n"
+    )
+    result, record = compare(methods="there,five")
+    assert result.err.count("start, seed") == 3
+    assert [name for name, *_ in trained].count("deep_ensemble") == 0
+    row = rows_of(record)["five"]
+    assert row["config"]["from"] == "starts"
+    seconds = [start["seconds"] for start in record["start"]["seeds"]]
+    assert row["runs"][0]["training_seconds"] > sum(seconds)
+    starts = [start["hash"] for start in record["start"]["seeds"]]
+    assert row["runs"][0]["start"] not in starts
+    data = lb.data.read("sklearn_table", name="wine")
+    probs = []
+    for k in range(3):
+        _, model = load_run(compare.kept / f"start-{k}")
+        probs.append(lb.predict(model, data.test[0], likelihood=lb.Categorical()).probs)
+    expected = lb.metrics.nll(torch.stack(probs).mean(0), data.test[1])
+    assert row["figures"]["nll"]["mean"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_starts_make_ensembles_alone(compare):
+    compare.file.write_text(FILE + '\n[methods.odd]\nname = "map"\nfrom = "starts"\n')
+    result, _ = compare(methods="odd", code=2)
+    assert "starts of several seeds make a deep_ensemble, found map" in result.err
+
+
+def test_a_start_that_is_gone_is_trained_again_when_a_comparison_goes_on(compare, trained):
+    import shutil
+
+    compare(methods="there")
+    shutil.rmtree(compare.kept)
+    del trained[:]
+    compare("--resume", methods="there,mean_field")
+    assert trained == [("map", 4, 0.1), ("mean_field", 4, 0.05)] * 2

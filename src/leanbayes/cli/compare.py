@@ -193,6 +193,7 @@ def _record(given: Mapping[str, Any], bench: Bench, seeds: range, kept: Kept) ->
     """The record with nothing in it yet."""
     names, parts = list(bench.lineup.settings), bench.ask.parts
     head = {"command": command_of(given, given["methods"]), "data": given["data"]}
+    head |= {"table": given["table"]} if given["table"] is not None else {}
     head |= {"seeds": list(seeds)} | ({"parts": list(parts)} if len(parts) > 1 else {})
     return Record(
         head,
@@ -232,24 +233,23 @@ def _run(record: Record, bench: Bench, kept: Kept, out: Path | None, jobs: int) 
 
 def _ready(record: Record, bench: Bench) -> list[Run]:
     """The next runs, up to the first one whose start is still to be trained."""
-
-    def waits(run: Run) -> bool:
-        return bool(set(bench.starts_of(run)) - record.begun.keys())
-
-    return list(takewhile(lambda run: not waits(run), record.missing))
+    return list(takewhile(lambda run: not bench.untrained([run]), record.missing))
 
 
 def _begin(record: Record, bench: Bench, out: Path | None, jobs: int) -> list[Exception]:
     """Train the starts of the next run, before it: side by side runs would train them twice.
 
-    Where one fails all runs that begin there have failed too.
+    With several jobs also starts that come later, as many as there are jobs. Where one fails all
+    runs that begin there have failed too.
     """
     from leanbayes.cli.jobs import run_all
 
     waiting, errors = record.missing, []
     if bench.starts is None or not waiting:
         return []
-    seeds = [seed for seed in bench.starts_of(waiting[0]) if seed not in record.begun]
+    record.begun |= bench.begun(waiting)
+    own = len(bench.untrained(waiting[:1]))
+    seeds = bench.untrained(waiting)[: max(own, jobs)] if own else []
     with closing(run_all(bench.starts, seeds, jobs)) as ends:
         for ended in ends:
             seed = seeds[ended.at]

@@ -49,6 +49,14 @@ def _priced(
         draws=fit.samples,
         precision=fit.precision,
         regularizer=fit.regularizer,
+        ood_rows=_ood_rows(rows, fit),
         in_turn=isinstance(model.method, lb.DeepEnsemble),
     )
     return found.to_json()
+
+
+def _ood_rows(rows: int, fit: lb.FitConfig) -> int | None:
+    """As many to the rows that are measured as in the training."""
+    if fit.ood_batch_size is None:
+        return None
+    return max(1, rows * fit.ood_batch_size // fit.batch_size)

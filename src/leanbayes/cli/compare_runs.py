@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -17,7 +17,7 @@ from leanbayes.cli.compare_ask import Ask, Run, arguments_of, config_of, seeded
 from leanbayes.cli.compare_data import Sets
 from leanbayes.cli.compare_price import priced
 from leanbayes.cli.compare_settings import Lineup
-from leanbayes.cli.compare_start import Starts
+from leanbayes.cli.compare_start import Begun, Starts
 from leanbayes.cli.figures import Judge, Judged
 from leanbayes.cli.prepare import Prepared, prepare, with_weights
 from leanbayes.cli.readers import part_of
@@ -136,6 +136,17 @@ class Bench:
         if label in self.lineup.assembled and isinstance(method, lb.DeepEnsemble):
             return list(range(seed, seed + method.members))
         return [seed] if self.needs_start(run) else []
+
+    def begun(self, runs: Sequence[Run]) -> dict[int, Begun]:
+        """Starts of some runs that are there, by seed."""
+        seeds = dict.fromkeys(seed for run in runs for seed in self.starts_of(run))
+        found = {} if self.starts is None else {s: self.starts.found(s) for s in seeds}
+        return {seed: start for seed, start in found.items() if start is not None}
+
+    def untrained(self, runs: Sequence[Run]) -> list[int]:
+        """Seeds of the starts that some runs need and that are not there."""
+        seeds = dict.fromkeys(seed for run in runs for seed in self.starts_of(run))
+        return [seed for seed in seeds if seed not in self.begun(runs)]
 
     def _assembled(self, ready: Prepared, seed: int) -> lb.BayesianModel:
         """The ensemble of the starts of several seeds."""

@@ -24,6 +24,10 @@ def report(
     figures: Annotated[
         Path | None, typer.Option(help="Folder for every chart as a file, SVG and PNG.")
     ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(help="Write a page of Markdown instead, of one file of compare."),
+    ] = None,
 ) -> None:
     """Make one HTML page of result files: tables, charts, settings and commands.
 
@@ -31,6 +35,10 @@ def report(
 
     Example: leanbayes report compare.json demo/demo.json -o report.html
     """
+    if markdown is not None:
+        _write(markdown, markdown_of(results, markdown).encode())
+        typer.echo(f"wrote {markdown}")
+        return
     from leanbayes import __version__
     from leanbayes.reporting import build, page, read
 
@@ -43,6 +51,23 @@ def report(
         return
     kinds = _write_charts(figures, charts)
     typer.echo(f"wrote {out} and {len(charts)} charts in {figures}, {kinds}")
+
+
+def markdown_of(results: Sequence[Path], out: Path) -> str:
+    """The page of Markdown of a record of `leanbayes compare`."""
+    from leanbayes.cli.record_file import earlier
+    from leanbayes.cli.results_page import page
+    from leanbayes.errors import CheckpointError, ConfigError
+    from leanbayes.records import shown
+
+    if len(results) != 1:
+        raise ConfigError(f"--markdown takes one file of compare, found {len(results)}")
+    if not results[0].is_file():
+        raise CheckpointError(f"{results[0]}: there is no such file")
+    record = earlier(results[0], {"seeds": list, "rows": list}, "leanbayes compare")
+    if record is None or "parts" in record:
+        raise ConfigError("--markdown takes a record of one part of the data")
+    return page(record, f"leanbayes report {shown(results[0])} --markdown {shown(out)}")
 
 
 def _write_charts(folder: Path, charts: Mapping[str, str]) -> str:

@@ -23,7 +23,8 @@ def short(fit: FitConfig, method: Method) -> FitConfig:
     """A training of a few steps; its rates rise as they do at the start of the long one."""
     batch = min(fit.batch_size, max(BATCH, method.index_members))
     steps = 0 if 0 in (fit.epochs, fit.steps) else STEPS
-    return replace(fit, epochs=None, steps=steps, batch_size=batch)
+    ood = None if fit.ood_batch_size is None else min(fit.ood_batch_size, batch)
+    return replace(fit, epochs=None, steps=steps, batch_size=batch, ood_batch_size=ood)
 
 
 def smoke_settings(tables: Mapping[str, Any], *, data_names: Mapping[str, Any]) -> RunSettings:

@@ -88,6 +88,7 @@ def price(  # noqa: PLR0913
     draws: int = 1,
     precision: Literal["fp32", "bf16", "fp16"] = "fp32",
     regularizer: OODRegularizer | None = None,
+    ood_rows: int | None = None,
     in_turn: bool = False,
     clock: Clock | None = None,
 ) -> Price:
@@ -107,7 +108,8 @@ def price(  # noqa: PLR0913
         seconds: After which no further measurement of a time begins.
         draws: Of a training step.
         precision: `fp32`, or mixed with `bf16` or `fp16`.
-        regularizer: Of the training, with as many OOD inputs as clean ones.
+        regularizer: Of the training.
+        ood_rows: OOD inputs of a step; as many as clean ones if None.
         in_turn: For a DeepEnsemble whose members are trained one after another: a step is one of
             every member, and only one of them is in memory.
         clock: Gives seconds; by default the processor's on a CPU.
@@ -140,6 +142,7 @@ def price(  # noqa: PLR0913
             PRECISIONS[precision],
             in_turn,
             regularizer,
+            ood_rows,
         )
         return _price(inner, baseline, bench, rounds, seconds, clock or clock_of(device))
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from leanbayes.budget import first_rows
 from leanbayes.convert import collapse
 from leanbayes.edit import attach_kl
 from leanbayes.groups import param_groups
@@ -37,7 +38,8 @@ class Bench:
         options: Of `lb.objective`, such as `samples` of a step.
         dtype: Of autocast; None for none.
         in_turn: A step of every member of an ensemble, one after another.
-        regularizer: Of the step, which then has as many OOD rows as clean ones.
+        regularizer: Of the step.
+        ood_rows: OOD inputs of such a step; as many as clean ones if None.
     """
 
     batch: tuple[Any, Tensor]
@@ -47,6 +49,7 @@ class Bench:
     dtype: torch.dtype | None = None
     in_turn: bool = False
     regularizer: OODRegularizer | None = None
+    ood_rows: int | None = None
 
     def step(self, net: nn.Module) -> Work:
         """Forward, backward and a step of SGD with momentum, the KL as an edit of the gradients."""
@@ -94,7 +97,9 @@ class Bench:
         if self.regularizer is None:
             return objective(model, self.batch, self.likelihood, **options).loss
         likelihood: Any = self.likelihood  # the regulariser itself refuses others
-        found = self.regularizer.objective(model, self.batch, self.batch[0], likelihood, **options)
+        rows = count_rows((self.batch[0],), {})
+        strange = first_rows(self.batch[0], rows, 0, min(self.ood_rows or rows, rows))
+        found = self.regularizer.objective(model, self.batch, strange, likelihood, **options)
         return found.loss
 
     def _plain_loss(self, net: nn.Module) -> Tensor:

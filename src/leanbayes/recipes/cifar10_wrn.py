@@ -49,10 +49,14 @@ NODES: Final = {
     "span": [0.4, 0.6667],
     "floor": 0.25,
 }
-# BayesAdapter (C): half of the batch clean, OOD rows with two draws each; here as many OOD images
-# as clean ones (theirs: half as many), noisy ones alone (theirs: generated ones too). Its margin of
-# 0.75 nats is above what two draws can reach, so that there is none.
-UNSURE: Final = {"batch_size": 128, "regularizer": {"alpha": 3.0, "gamma": None}}
+# BayesAdapter (C): half of the rows of a step are clean, a quarter are OOD with two draws each.
+# Noisy images alone (theirs: generated ones too). Its margin of 0.75 nats is above what two draws
+# can reach, so that there is none.
+UNSURE: Final = {
+    "batch_size": 128,
+    "ood_batch_size": 64,
+    "regularizer": {"alpha": 3.0, "gamma": None},
+}
 NOISE: Final = {"eps": EPS}
 DROPPED: Final = {"name": ["stage*.conv2"]}  # before the second convolution of a block: P
 
@@ -157,6 +161,7 @@ TABLE: Final[dict[str, Any]] = {
         "schedule": "constant",
         "posterior_schedule": "cosine",
         "floor": 0.1,
+        "optimizer": "SGD",
         "momentum": 0.9,
         "nesterov": True,
         "weight_decay": DECAY,

@@ -20,7 +20,7 @@ Shape = Literal["constant", "cosine", "step", "linear"]
 EPOCHS: Final = 10
 # Least values of the numbers; all others may be 0.
 COUNTS: Final = (
-    *("batch_size", "samples", "num_data", "accumulate", "alternate_every"),
+    *("batch_size", "ood_batch_size", "samples", "num_data", "accumulate", "alternate_every"),
     *("evaluate_every", "evaluate_samples", "patience", "save_every", "keep", "log_every"),
 )
 LEAST: Final = dict.fromkeys(COUNTS, 1)
@@ -70,6 +70,7 @@ class FitConfig:
         batchnorm: Statistics move (`train`), stay (`frozen`), or move and are computed anew from
             the data at the end (`refresh`).
         regularizer: `lb.OODRegularizer`; needs `ood` data.
+        ood_batch_size: OOD inputs of a step, all processes together; `batch_size` if None.
         evaluate_every: Steps between evaluations; an epoch if None.
         evaluate_samples: Draws of an evaluation; the method's own number if None.
         monitor: The figure by which the best checkpoint is chosen.
@@ -133,6 +134,7 @@ class FitConfig:
     ema: float | None = None
     batchnorm: Literal["train", "frozen", "refresh"] = "train"
     regularizer: OODRegularizer | None = None
+    ood_batch_size: int | None = None
     evaluate_every: int | None = None
     evaluate_samples: int | None = None
     monitor: str = "nll"

@@ -77,18 +77,19 @@ class Feed:
         self._config, self._runtime, self._smallest = config, runtime, max(1, smallest)
         if config.resident:
             train, validation, ood = (resident(d, runtime.device) for d in (train, validation, ood))
-        self.train = self._own_part(train, config.seed)
+        self.train = self._own_part(train, config.seed, config.batch_size)
         has_validation = validation is not None
         self.validation = every_batch(validation, config, shuffle=False) if has_validation else None
-        self.ood = None if ood is None else self._own_part(ood, config.seed + 1)
+        rows = config.ood_batch_size or config.batch_size
+        self.ood = None if ood is None else self._own_part(ood, config.seed + 1, rows)
         if (config.regularizer is None) != (ood is None):
             raise ConfigError("ood= and FitConfig(regularizer=...) go together: give both or none")
         self.steps_per_epoch = self.train.steps_per_epoch
 
-    def _own_part(self, data: Any, seed: int) -> Batches:
+    def _own_part(self, data: Any, seed: int, batch_size: int) -> Batches:
         return Batches(
             data,
-            batch_size=self._config.batch_size,
+            batch_size=batch_size,
             seed=seed,
             rank=self._runtime.rank,
             world=self._runtime.world,

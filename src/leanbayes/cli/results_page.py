@@ -1,0 +1,185 @@
+"""The record of a comparison as a page of Markdown: quality, price, claims, and what is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from leanbayes.cli.results_claims import verdicts
+from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, NOT_RUN
+from leanbayes.recipes.tables import table, tables
+
+Row = Mapping[str, Any]
+Column = tuple[str, Callable[[Row], str]]
+NONE = "-"
+
+
+def page(record: Row, command: str) -> str:
+    """The whole page.
+
+    Args:
+        record: What `leanbayes compare` wrote, of one part of the data.
+        command: That writes the page.
+    """
+    rows = [row for row in record["rows"] if "figures" in row]
+    parts = [
+        f"# {_title(record)}",
+        f"Written by `{command}`, with every figure from that file.",
+        _origin(record, rows),
+        "## Quality\n" + _render(rows, QUALITY) + "\n\n" + QUALITY_WORDS,
+        "## Shifted, foreign and attacked images\n"
+        + _render(rows, STRANGE)
+        + "\n\n"
+        + STRANGE_WORDS,
+        "## Price\n" + _render(rows, PRICE) + "\n\n" + PRICE_WORDS,
+        _claims(record, rows),
+        "## Open\n" + _open(record),
+        "## Commands\n" + "\n".join(_commands(rows)),
+        _not_run(record),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _title(record: Row) -> str:
+    known = tables().get(str(record.get("table")), f"methods on {record['data']}")
+    return f"Results: {known}"
+
+
+def _origin(record: Row, rows: Sequence[Row]) -> str:
+    """Starts by hash, machines, versions and commits."""
+    lines = []
+    for start in record.get("start", {}).get("seeds", []):
+        words = f"{start['steps']:,} steps, {start['seconds']:.0f} s"
+        lines.append(f"- start of seed {start['seed']}: {words}, weights `{start['hash'][:16]}`")
+    found = [row["environment"] for row in rows]
+    machines = dict.fromkeys(f"{e['device']}, torch {e['torch']}" for e in found)
+    commits = dict.fromkeys(str(row["commit"])[:12] for row in rows)
+    lines.append(f"- made on {'; '.join(machines)}; commit {', '.join(commits)}")
+    return "\n".join(lines)
+
+
+def _mean(row: Row, name: str) -> float | None:
+    found = row["figures"].get(name)
+    return None if found is None else found["mean"]
+
+
+def _figure(name: str, digits: int = 4, scale: float = 1.0) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        value = _mean(row, name)
+        if value is None:
+            return NONE
+        error = row["figures"][name]["standard_error"]
+        more = "" if error is None else f" ± {scale * error:.{digits}f}"
+        return f"{scale * value:.{digits}f}{more}"
+
+    return cell
+
+
+def _apart(figure: str, split: str) -> Callable[[Row], str]:
+    """By the epistemic uncertainty; of a point, which has none, by the total one."""
+
+    def cell(row: Row) -> str:
+        names = [f"{figure}_{kind}_{split}" for kind in ("epistemic", "total")]
+        return next((_figure(n, 3)(row) for n in names if _mean(row, n) is not None), NONE)
+
+    return cell
+
+
+def _price(name: str, shown: str = "{:.2f}x") -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        value = row.get("prices", {}).get(name)
+        return NONE if value is None else shown.format(value)
+
+    return cell
+
+
+def _added(row: Row) -> str:
+    return f"{row['parameters_added']:,} ({row['parameters_added'] / row['parameters']:.1%})"
+
+
+QUALITY: Sequence[Column] = (
+    ("method", lambda row: row["method"]),
+    ("seeds", lambda row: str(len(row["runs"]))),
+    ("accuracy %", _figure("accuracy", 2, 100)),
+    ("NLL", _figure("nll")),
+    ("ECE", _figure("ece")),
+    ("Brier", _figure("brier")),
+    ("accuracy % at 80", _figure("accuracy_at_80", 2, 100)),
+    ("at 90", _figure("accuracy_at_90", 2, 100)),
+    ("at 95", _figure("accuracy_at_95", 2, 100)),
+    ("diversity", _figure("disagreement_normalised", 3)),
+)
+STRANGE: Sequence[Column] = (
+    ("method", lambda row: row["method"]),
+    ("corrupted accuracy %", _figure("corrupted_accuracy", 2, 100)),
+    ("NLL", _figure("corrupted_nll", 3)),
+    ("ECE", _figure("corrupted_ece")),
+    ("foreign AUROC", _apart("auroc", "tiny")),
+    ("AP", _apart("ap", "tiny")),
+    ("PGD accuracy %", _figure("accuracy_pgd", 1, 100)),
+    ("AUROC", _apart("auroc", "pgd")),
+    ("AP", _apart("ap", "pgd")),
+)
+PRICE: Sequence[Column] = (
+    ("method", lambda row: row["method"]),
+    ("parameters added", _added),
+    ("training step", _price("step_ratio")),
+    ("draws", _price("samples", "{}")),
+    ("prediction, a draw", _price("predict_ratio_sample")),
+    ("prediction, all draws", _price("predict_ratio")),
+    ("peak memory", _price("peak_memory_ratio")),
+    ("training, s a seed", lambda row: f"{row['training_seconds'] / len(row['runs']):.0f}"),
+)
+QUALITY_WORDS = (
+    "Means over the seeds and their standard errors; one seed has none. ECE by 15 bins. Accuracy "
+    "at 80, 90 and 95: of the most certain per cent. Diversity: disagreement of two draws (of an "
+    "ensemble: members) over the error of one."
+)
+STRANGE_WORDS = (
+    "Corrupted: 15 kinds at 5 severities. Foreign images and PGD examples are told from clean ones "
+    "by the epistemic uncertainty, of a point by the total one. Rows and draws of every split are "
+    "in the file."
+)
+PRICE_WORDS = (
+    "Times are those of the deterministic network of the table, measured side by side. Seconds of "
+    "training leave the shared start out; those of the ensemble of starts are those starts."
+)
+
+
+def _render(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    head = [f"| {' | '.join(name for name, _ in columns)} |", "|---" * len(columns) + "|"]
+    cells = [[cell(row) for _, cell in columns] for row in rows]
+    return "\n".join([*head, *(f"| {' | '.join(line)} |" for line in cells)])
+
+
+def _claims(record: Row, rows: Sequence[Row]) -> str:
+    if record.get("table") != "cifar10-wrn":
+        return ""
+    lines = verdicts(CLAIMS, {row["method"]: row for row in rows})
+    return "## What holds of the papers\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _open(record: Row) -> str:
+    """Rows of the table that are not there, seeds that are not, and failures."""
+    found = {row["method"]: row for row in record["rows"]}
+    known = table(record["table"])["methods"] if "table" in record else {}
+    lines = [f"- {label}: not run yet" for label in known if label not in found]
+    for label, row in found.items():
+        wanted = known.get(label, {}).get("seeds", len(record["seeds"]))
+        runs = len(row.get("runs", []))
+        if "failed" in row:
+            lines.append(f"- {label}: failed, {row['failed']}")
+        elif runs < wanted:
+            lines.append(f"- {label}: {runs} of {wanted} seeds")
+    return "\n".join(lines) if lines else "Nothing: every row is there."
+
+
+def _commands(rows: Sequence[Row]) -> list[str]:
+    return [f"- {row['method']}: `{row['command']}`" for row in rows]
+
+
+def _not_run(record: Row) -> str:
+    if record.get("table") != "cifar10-wrn":
+        return ""
+    lines = [f"- {what}: {why}." for what, why in NOT_RUN.items()]
+    return "## Tables of the papers that are not run\n" + "\n".join(lines)

@@ -1,0 +1,123 @@
+"""The table `cifar10-wrn`: its settings at full size, and every row of it in a small form."""
+
+import json
+
+import pytest
+
+import leanbayes as lb
+from leanbayes.cli.compare_data import Sets
+from leanbayes.cli.compare_settings import labelled, lineup_of
+from leanbayes.recipes.tables import table, tables
+
+NAME = "cifar10-wrn"
+ROWS = list(table(NAME)["methods"])
+# Side by side under xdist; the rows that take longest are far apart.
+GROUPS = [ROWS[first::8] for first in range(8)]
+SMOKE = ("compare", "fashion_mini", "--table", NAME, "--smoke", "--no-price", "--seeds", 2)
+
+
+@pytest.fixture(scope="module")
+def lineup():
+    whole = table(NAME)
+    whole.pop("suite")
+    whole["data"] |= {"name": "npz", "options": {"root": "cifar10.npz"}}
+    return lineup_of(whole, labelled(",".join(ROWS), whole), (), Sets())
+
+
+def test_the_first_rows_are_the_main_ones_and_have_all_seeds(lineup):
+    assert ROWS[:3] == ["map", "mean_field", "shared_ensemble"]
+    main = [label for label in ROWS if label not in lineup.seeds]
+    assert main == ROWS[:8]
+    assert set(lineup.seeds.values()) == {1}
+    methods = {lineup.settings[label].method.name for label in main}
+    assert methods == {
+        *("map", "mean_field", "shared_ensemble", "rank_one", "implicit", "patching", "partial")
+    }
+
+
+def test_every_method_of_the_library_that_trains_a_network_has_a_row(lineup):
+    found = {settings.method.name for settings in lineup.settings.values()}
+    assert set(lb.methods()) - found == {"drop_connect"}
+
+
+def test_rows_begin_where_the_table_says(lineup):
+    scratch = {label for label in ROWS if label.endswith("_scratch") or label.startswith("vgg_")}
+    assert lineup.assembled == {"deep_ensemble"}
+    assert set(ROWS) - lineup.starts == {*scratch, "deep_ensemble", "deep_ensemble_narrow"}
+    for label in scratch:
+        assert lineup.settings[label].fit.epochs == 60
+    tuned = {lineup.settings[k].fit.epochs for k in lineup.starts}
+    assert tuned == {0, 12}
+    assert lineup.settings["deep_ensemble_narrow"].model.options["width"] == 5
+
+
+def test_all_train_in_one_way_but_for_what_a_row_says(lineup):
+    for label, settings in lineup.settings.items():
+        fit = settings.fit
+        assert (fit.precision, fit.channels_last, fit.resident) == ("bf16", True, True), label
+        assert fit.batch_size == (128 if label.endswith("_reg") else 256)
+        assert settings.augment == "crop+flip"
+        assert (fit.regularizer is not None) == label.endswith("_reg")
+    point = lineup.point.fit
+    assert (point.epochs, point.lr, point.schedule, point.weight_decay) == (60, 0.1, "cosine", 5e-4)
+    mean_field = lineup.settings["mean_field"]
+    assert mean_field.method.resolved_prior_std() == pytest.approx(0.2)  # the decay as a prior
+    assert (mean_field.fit.lr, mean_field.fit.posterior_lr) == (1e-4, 1e-3)
+
+
+def test_a_network_of_the_table_has_the_parameters_of_the_papers(lineup):
+    options = lineup.point.model.options
+    net = lb.models.create("wide_resnet", **options)
+    assert sum(p.numel() for p in net.parameters()) == 36_479_194
+    narrow = lb.models.create("wide_resnet", **options | {"width": 5})
+    assert 4 * sum(p.numel() for p in narrow.parameters()) == pytest.approx(36.5e6, rel=2e-3)
+
+
+@pytest.mark.parametrize("rows", GROUPS, ids=lambda rows: rows[0])
+def test_every_row_runs_in_its_small_form(rows, leanbayes, tmp_path):
+    out = tmp_path / "table.json"
+    once = [f"methods.{label}.seeds=1" for label in rows]
+    words = [word for change in once for word in ("--set", change)]
+    result = leanbayes(*SMOKE, "--methods", ",".join(rows), *words, "--out", out)
+    assert result.code == 0, result.err
+    record = json.loads(out.read_text())
+    assert [row["method"] for row in record["rows"]] == rows
+    for row in record["rows"]:
+        splits = row["runs"][0]["evaluation"]["splits"]
+        assert list(splits) == ["test", "ood/tiny", "pgd", "corrupted/fog/3"]
+        figures = {"accuracy", "nll", "ece", "brier", "corrupted_nll", "accuracy_at_95"}
+        assert figures | {"auroc_total_tiny", "ap_total_pgd"} <= row["figures"].keys()
+        random = not (row["method"].startswith("map") or row["method"] == "vgg_map")
+        assert ("disagreement_normalised" in row["figures"]) == random
+        assert f"--table {NAME}" in row["command"]
+
+
+def test_other_rows_of_the_file_stay_when_some_are_asked_for(leanbayes, tmp_path):
+    out = tmp_path / "table.json"
+    found = []
+    for rows in ("emp_norm", "rank_one"):
+        words = ("--methods", rows, "--suite", "test", "--out", out, "--resume")
+        result = leanbayes(*SMOKE, *words, "--set", f"methods.{rows}.seeds=1")
+        assert result.code == 0, result.err
+        found.append(json.loads(out.read_text())["rows"])
+    assert [row["method"] for row in found[1]] == ["rank_one", "emp_norm"]  # as in the table
+    assert found[1][1] == found[0][0]
+
+
+def test_a_table_and_a_file_are_refused(leanbayes, tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text("")
+    result = leanbayes("compare", "fashion_mini", "--table", NAME, "--config", file)
+    assert result.code == 2
+    assert "give one of them" in result.err
+    result = leanbayes("compare", "fashion_mini", "--table", "cifar10-wm")
+    assert "no table is called 'cifar10-wm'; did you mean 'cifar10-wrn'?" in result.err
+    assert list(tables()) == [NAME]
+
+
+def test_foreign_data_that_are_missing_are_said_before_the_training(leanbayes):
+    words = ("--set", "suite.ood.tiny.name=npz", "--methods", "map", "--suite", "test,ood:tiny")
+    result = leanbayes(*SMOKE, *words)
+    assert result.code == 2
+    assert "npz reads files" in result.err
+    assert "start" not in result.err

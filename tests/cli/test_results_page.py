@@ -1,0 +1,136 @@
+"""The page of Markdown: figures and prices of a record, claims that hold, rows that are open."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from leanbayes.cli.report_command import markdown_of
+from leanbayes.cli.results_claims import verdicts
+from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, Check, Claim
+from leanbayes.recipes.tables import table
+
+ROOT = Path(__file__).resolve().parents[2]
+JSON, PAGE = ROOT / "results" / "cifar10_wrn.json", ROOT / "docs" / "results.md"
+
+
+def row(label, *, runs=1, prices=None, **figures):
+    error = None if runs == 1 else 0.001
+    named = {name: {"mean": v, "standard_error": error} for name, v in figures.items()}
+    return {
+        "method": label,
+        "command": f"leanbayes compare npz --methods {label}",
+        "commit": "0123456789abcdef",
+        "environment": {"device": "GPU", "torch": "2.13"},
+        "figures": named,
+        "parameters": 1000,
+        "parameters_added": 50,
+        "training_seconds": 60.0 * runs,
+        "runs": [{}] * runs,
+        **({} if prices is None else {"prices": prices}),
+    }
+
+
+def record(*rows, **more):
+    start = {"seed": 0, "seconds": 293.4, "steps": 11760, "hash": "ab" * 32}
+    begin = {"config": {}, "seeds": [start]}
+    head = {"command": "", "data": "npz", "table": "cifar10-wrn", "seeds": [0, 1, 2]}
+    return {**head, "start": begin, "rows": list(rows), **more}
+
+
+def written(tmp_path, found):
+    path = tmp_path / "found.json"
+    path.write_text(json.dumps(found))
+    return markdown_of([path], Path("docs/results.md"))
+
+
+def line(text, begin):
+    return next(line for line in text.splitlines() if line.startswith(begin))
+
+
+def test_quality_and_price_stand_in_tables_with_their_errors(tmp_path):
+    prices = {"step_ratio": 2.456, "samples": 20, "predict_ratio_sample": 1.1, "predict_ratio": 22}
+    figures = {"accuracy": 0.9626, "nll": 0.11874, "ece": 0.0063, "ap_epistemic_pgd": 0.32}
+    text = written(
+        tmp_path, record(row("map", accuracy=0.9616), row("emp", runs=3, prices=prices, **figures))
+    )
+    assert "| map | 1 | 96.16 | - |" in text
+    assert "| emp | 3 | 96.26 ± 0.10 | 0.1187 ± 0.0010 | 0.0063 ± 0.0010 | - |" in text
+    assert "| emp | 50 (5.0%) | 2.46x | 20 | 1.10x | 22.00x | - | 60 |" in text
+    assert line(text, "| emp | -").endswith("| 0.320 ± 0.001 |")
+    assert "11,760 steps, 293 s, weights `abababababababab`" in text
+    assert "- emp: `leanbayes compare npz --methods emp`" in text
+
+
+def test_rows_and_seeds_that_are_missing_are_open(tmp_path):
+    failed = {"method": "swag", "failed": "out of memory", "command": "", "commit": ""}
+    text = written(tmp_path, record(row("map", runs=3), row("emp"), row("laplace"), failed))
+    opened = text[text.index("## Open") : text.index("## Commands")]
+    known = set(table("cifar10-wrn")["methods"])
+    assert opened.count("not run yet") == len(known) - 4
+    assert "- emp: 1 of 3 seeds" in opened
+    assert "- swag: failed, out of memory" in opened
+    assert "- map:" not in opened
+    assert "- laplace:" not in opened
+
+
+def test_all_rows_leave_nothing_open(tmp_path):
+    known = table("cifar10-wrn")["methods"]
+    rows = [row(label, runs=entry.get("seeds", 3)) for label, entry in known.items()]
+    assert "## Open\nNothing: every row is there." in written(tmp_path, record(*rows))
+
+
+def test_a_claim_holds_in_part_not_at_all_or_is_open():
+    rows = {"a": row("a", nll=0.1, ece=0.02, accuracy=0.9), "b": row("b", nll=0.2, ece=0.01)}
+    claims = [
+        Claim("one", (Check("nll", "a", "b"),)),
+        Claim("two", (Check("nll", "a", "b"), Check("ece", "a", "b"))),
+        Claim("three", (Check("ece", "a", "b"),)),
+        Claim("four", (Check("nll", "a", "c"),)),
+        Claim("five", (Check("accuracy", "a", "b"),)),
+        Claim("six", (Check("accuracy", "a", 0.9),)),
+        Claim("seven", (Check("training_seconds", "a", "b", 0.1),)),
+        Claim("eight", (Check("added_share", "a", 0.07),)),
+    ]
+    found = [text.split(".** ")[0].strip("*") for text in verdicts(claims, rows)]
+    assert found == [
+        *("Holds", "In part", "Does not hold", "Open", "Open", "Holds", "Does not hold", "Holds"),
+    ]
+    assert verdicts(claims[6:7], rows)[0].endswith("training_seconds 60 against 6 (0.1 times 60).")
+
+
+def test_every_claim_speaks_of_rows_of_the_table():
+    known = table("cifar10-wrn")["methods"]
+    for check in (check for claim in CLAIMS for check in claim.checks):
+        assert check.one in known
+        assert check.other in known or isinstance(check.other, float)
+
+
+def test_other_records_get_tables_alone(tmp_path):
+    found = {k: v for k, v in record(row("map", nll=0.5)).items() if k not in ("table", "start")}
+    text = written(tmp_path, found)
+    assert text.startswith("# Results: methods on npz")
+    assert "papers" not in text
+
+
+def test_the_command_writes_the_page_and_refuses_what_is_no_record(leanbayes, tmp_path):
+    path, out = tmp_path / "found.json", tmp_path / "page.md"
+    path.write_text(json.dumps(record(row("map", nll=0.5))))
+    result = leanbayes("report", path, "--markdown", out)
+    assert result.code == 0, result.err
+    assert out.read_text().startswith("# Results: all methods side by side")
+    path.write_text('{"rows": 3}')
+    assert leanbayes("report", path, "--markdown", out).code == 5
+    assert leanbayes("report", tmp_path / "none.json", "--markdown", out).code == 5
+    assert leanbayes("report", path, path, "--markdown", out).code == 2
+
+
+@pytest.mark.skipif(not JSON.is_file(), reason="no figures yet")
+def test_the_page_of_the_docs_is_what_the_command_writes(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    expected = markdown_of([Path("results/cifar10_wrn.json")], Path("docs/results.md"))
+    assert PAGE.read_text(encoding="utf-8") == expected
+
+
+def test_there_is_no_page_without_figures():
+    assert PAGE.is_file() == JSON.is_file()
