@@ -222,11 +222,12 @@ def test_a_table_has_a_field_for_every_column(opened):
     model = lb.bayesianize(nn.Linear(3, 1), lb.MeanField(init_std=0.2), likelihood=likelihood)
     columns = (Column("size"), Column("colour", ("blue", "red")))
     about = {"name": "own", "data": "made up", "classes": (), "shape": (3,)}
+    # Before the server's thread has the model: two must not predict with one model at a time.
+    p = lb.predict(model, torch.tensor([[1.5, 0.0, 1.0]]), samples=20, seed=0)
+    value = f"{float(p.mean):.4g}"
     with Server(Served(model=model, prepared=as_float, columns=columns, **about)) as server:
         page = opened(server.url)
         page.get_by_label("size").fill("1.5")
         page.get_by_label("colour").select_option("red")
-        p = lb.predict(model, torch.tensor([[1.5, 0.0, 1.0]]), samples=20, seed=0)
-        value = f"{float(p.mean):.4g}"
         page.locator("#headline", has_text=value).wait_for()
         assert page.locator("circle").count() == 20

@@ -76,7 +76,8 @@ def test_a_file_becomes_settings(file):
 
 def test_what_is_left_out_has_its_default():
     found = settings_of(SMALL)
-    assert found.fit == FitConfig()
+    assert found.fit == FitConfig(optimizer="Adam")  # from scratch; of weights that of FitConfig
+    assert settings_of(SMALL, scratch=False).fit == FitConfig()
     assert found.method == lb.MAP()
     assert isinstance(found.likelihood, lb.Categorical)
     assert found.model.options == {}

@@ -149,7 +149,10 @@ def test_numbers_without_bounds_can_be_attacked_if_it_is_said():
         (lambda *_: lb.Suite.of(7, "test"), "found int"),
         (lambda x, y: lb.Suite.of((x[:0], y[:0]), "test"), "hold no examples"),
         (lambda *_: lb.Suite.of(data(), "test", part="validation"), "no part 'validation'"),
-        (lambda *_: lb.Suite.of(data(), "test,noise:0.1", rows=0), "rows must be at least 1"),
+        (
+            lambda *_: lb.Suite.of(data(), "test,noise:0.1", rows=0),
+            "rows must be a whole number of at least 1",
+        ),
         (lambda *_: lb.Suite(name="none", splits=()), "at least one split"),
         (lambda x, y: Split(name="a", kind="dirty", part=(x, y)), "kind is one of"),
         (lambda x, y: Split(name="a", kind="shifted", part=(x, y), of="b"), "needs a shift="),
