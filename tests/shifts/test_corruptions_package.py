@@ -23,6 +23,7 @@ Image = pytest.importorskip("PIL.Image")
 # Its elastic transform has strengths of its own, and its frost a sixth, dark photograph.
 TOLERANCE = dict.fromkeys(CORRUPTIONS, 0.02) | {"frost": 0.4}
 TOLERANCE |= dict.fromkeys(["motion_blur", "fog", "snow", "spatter"], 0.15)
+TOLERANCE["glass_blur"] = 0.05  # the package moves pixels by a generator that no seed reaches
 FEW = ("motion_blur", "frost", "fog", "spatter")  # one draw an image decides much
 del TOLERANCE["elastic_transform"]
 
