@@ -94,12 +94,13 @@ def evaluate(  # noqa: PLR0913
     from leanbayes.cli.evaluate_suite import check_flags, evaluate_suite
     from leanbayes.cli.figures import Judge
     from leanbayes.cli.readers import part_of, read_data
+    from leanbayes.cli.run_data import options_of
 
     check_flags(given)
     card, net = load_run(run, model)
     _check_picture(card, picture, beside or [])
     name = str(card.data.get("reader")) if data is None else data
-    found = read_data(name, _options(card, name, root, change or []), "--set")
+    found = read_data(name, options_of(card, name, root, change or []), "--set")
     if suite is not None:
         told = evaluate_suite(given, card, net, found)
         if told is not None:
@@ -120,16 +121,6 @@ def evaluate(  # noqa: PLR0913
         _draw(judges, found, part, images, picture)
         told["picture"] = str(picture)
     _print(told, as_json)
-
-
-def _options(card: Card, name: str, root: str | None, changes: list[str]) -> dict[str, Any]:
-    """Those that the run read its data with, unless the data are others; then the changes."""
-    from leanbayes.cli.settings_file import merged
-
-    kept = card.data.get("options", {}) if card.data.get("reader") == name else {}
-    found = merged({"options": dict(kept)}, [f"options.{change}" for change in changes])
-    options: dict[str, Any] = found["options"]
-    return options | ({} if root is None else {"root": root})
 
 
 def _check_picture(card: Card, picture: Path | None, beside: list[Path]) -> None:

@@ -29,6 +29,16 @@ SetFlag = Annotated[list[str] | None, typer.Option("--set", help="Option of the 
 RowsFlag = Annotated[int, typer.Option(min=1, help="Rows of the part, from the first on.")]
 
 
+def options_of(card: Card, name: str, root: str | None, changes: list[str]) -> dict[str, Any]:
+    """Those that the run read its data with, unless the data are others; then the changes."""
+    from leanbayes.cli.settings_file import merged
+
+    kept = card.data.get("options", {}) if card.data.get("reader") == name else {}
+    found = merged({"options": dict(kept)}, [f"options.{change}" for change in changes])
+    options: dict[str, Any] = found["options"]
+    return options | ({} if root is None else {"root": root})
+
+
 @dataclass(frozen=True)
 class Asked:
     """Which data: by name, the part of them, options, and how many rows."""
@@ -42,15 +52,9 @@ class Asked:
     def read(self, card: Card) -> Rows:
         """These rows, as the run's network takes them."""
         from leanbayes.cli.readers import part_of, read_data
-        from leanbayes.cli.settings_file import merged
 
         name = str(card.data.get("reader")) if self.data is None else self.data
-        kept = card.data.get("options", {}) if card.data.get("reader") == name else {}
-        changes = [f"options.{change}" for change in self.change or ()]
-        options: dict[str, Any] = merged({"options": dict(kept)}, changes)["options"]
-        found = read_data(
-            name, options | ({} if self.root is None else {"root": self.root}), "--set"
-        )
+        found = read_data(name, options_of(card, name, self.root, self.change or []), "--set")
         return Rows(card, name, part_of(found, self.part), found.normalize, self.rows)
 
     def words(self) -> list[str]:
