@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -135,6 +136,8 @@ def compare(  # noqa: PLR0913
     _check_parts(parts, splits_asked)
     names = labelled(given["methods"], tables)
     lineup = lineup_of(tables, names, own_changes(change), sets, start=start)
+    if suite is not None:  # a flag goes before the file
+        lineup = replace(lineup, splits={})
     check_place(out, resume=resume)
     if splits_asked is not None:
         splits_asked.foreign(sets)  # what cannot be read is said before the training
@@ -151,6 +154,7 @@ def compare(  # noqa: PLR0913
     )
     with folder_of(keep, out, needed=lineup.has_starts) as folder:
         bench = _bench(lineup, ask, folder, sets, every)
+        bench.check_suites()
         kept = Kept(keep)
         record = _record(given, bench, every, kept)
         record.table = rows_of_table

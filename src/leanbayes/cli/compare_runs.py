@@ -18,6 +18,7 @@ from leanbayes.cli.compare_data import Sets
 from leanbayes.cli.compare_price import priced
 from leanbayes.cli.compare_settings import Lineup
 from leanbayes.cli.compare_start import Begun, Starts
+from leanbayes.cli.compare_suite import SuiteAsk
 from leanbayes.cli.figures import Judge, Judged
 from leanbayes.cli.prepare import Prepared, prepare, with_weights
 from leanbayes.cli.readers import part_of
@@ -94,7 +95,7 @@ class Bench:
             else:
                 model = lb.adapt(ready.net, method, likelihood=likelihood, **arguments).model
         trained = time.perf_counter() - start + self._before(label, seed)
-        evaluation = self._evaluation(model, ready)
+        evaluation = self._evaluation(label, model, ready)
         judged = {
             name: _judged(model, part, ready, self.ask)
             for name, part in parts.items()
@@ -124,6 +125,15 @@ class Bench:
         """What a run would say of itself."""
         with torch.random.fork_rng(devices=[]):
             return self._config(label, seed, self._ready(label, seed, ahead=True))
+
+    def check_suites(self) -> None:
+        """Refuse names of splits that are none before anything is trained."""
+        asked = {self.lineup.splits.get(label): label for label in self.lineup.settings}
+        for label in asked.values():
+            if (suite := self._suite(label)) is not None:
+                with torch.random.fork_rng(devices=[]):
+                    ready = self._ready(label, self.ask.first, ahead=True)
+                suite.suite(ready, self.sets, self.ask.parts[0])
 
     def needs_start(self, run: Run) -> bool:
         """True where it begins at the shared start."""
@@ -171,7 +181,7 @@ class Bench:
         return sum(begun.seconds for begun in found if begun is not None)
 
     def _config(self, label: str, seed: int, ready: Prepared) -> dict[str, Any]:
-        found = config_of(ready, self.ask)
+        found = config_of(ready, replace(self.ask, suite=self._suite(label)))
         if self.starts is None or not self.starts_of((label, seed)):
             return found
         if label in self.lineup.assembled:
@@ -189,11 +199,18 @@ class Bench:
         torch.manual_seed(seed)
         return prepare(settings, data)
 
-    def _evaluation(self, model: lb.BayesianModel, ready: Prepared) -> dict[str, Any] | None:
-        ask = self.ask
-        if ask.suite is None:
+    def _evaluation(
+        self, label: str, model: lb.BayesianModel, ready: Prepared
+    ) -> dict[str, Any] | None:
+        suite, ask = self._suite(label), self.ask
+        if suite is None:
             return None
-        return ask.suite.evaluated(model, ready, self.sets, ask.parts[0], ask.samples)
+        return suite.evaluated(model, ready, self.sets, ask.parts[0], ask.samples)
+
+    def _suite(self, label: str) -> SuiteAsk | None:
+        """The suite of all, with the splits of the label where it names some."""
+        suite, splits = self.ask.suite, self.lineup.splits.get(label)
+        return suite if suite is None or splits is None else replace(suite, splits=splits)
 
     def _prices(
         self, model: lb.BayesianModel, ready: Prepared, seed: int

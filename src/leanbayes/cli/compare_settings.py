@@ -16,8 +16,9 @@ from leanbayes.errors import ConfigError
 from leanbayes.train.fields import nearest
 
 # Keys of a table [methods.LABEL], and those of them that are tables.
-ENTRY = ("name", "fields", "fit", "fitting", "model", "ood", "weights", "from", "seeds")
+ENTRY = ("name", "fields", "fit", "fitting", "model", "ood", "weights", "from", "splits", "seeds")
 TABLES = ("fields", "fit", "fitting", "model", "ood")
+OWN_WORDS = ("seeds", "splits")
 OWN = "methods."  # settings of one method: methods.NAME.fields.KEY, methods.NAME.fit.KEY, ...
 START = "start."  # those of the shared start: start.fit.KEY
 
@@ -33,6 +34,7 @@ class Lineup:
         starts: Labels that start from it, trained.
         assembled: Labels of ensembles whose members are the starts of this seed and the next ones.
         seeds: The most seeds of a label, where it is to have fewer than the others.
+        splits: Splits of a suite that a label is evaluated on, where they are its own.
     """
 
     settings: Mapping[str, RunSettings]
@@ -40,6 +42,7 @@ class Lineup:
     starts: frozenset[str] = frozenset()
     assembled: frozenset[str] = frozenset()
     seeds: Mapping[str, int] = field(default_factory=dict)
+    splits: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_starts(self) -> bool:
@@ -93,10 +96,10 @@ def lineup_of(
             merged(every, late), data_names=DATA, scratch=label not in starts
         )
     point = settings_of(_tables_of(tables, "map", {}, whole), data_names=DATA)
-    most = {label: own[label]["seeds"] for label in names if "seeds" in own.get(label, {})}
+    most, splits = ({k: own[k][key] for k in names if key in own.get(k, {})} for key in OWN_WORDS)
     assembled = frozenset(label for label, origin in origins.items() if origin == "starts")
     many = {"starts": frozenset(starts), "assembled": assembled}
-    return Lineup(settings=found, point=point, seeds=most, **many)
+    return Lineup(settings=found, point=point, seeds=most, splits=splits, **many)
 
 
 def _tables_of(
@@ -189,6 +192,9 @@ def _check_entries(own: Any) -> None:
         if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
             words = f"expected a whole number of at least 1, found {seeds!r}"
             raise ConfigError(f"methods.{label}.seeds: {words}")
+        if not isinstance(entry.get("splits", ""), str):
+            words = f'expected names of splits, "test,ood:NAME", found {entry["splits"]!r}'
+            raise ConfigError(f"methods.{label}.splits: {words}")
 
 
 def _check_start(first: Any) -> None:
