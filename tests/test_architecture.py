@@ -24,6 +24,7 @@ RANKS = {
     "data": 1,
     "plan": 1,
     "schedule": 1,
+    "fused": 0,
     "ops": 1,
     "jpeg": 1,
     "degrade": 2,

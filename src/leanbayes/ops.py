@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from leanbayes.errors import PlanError
 from leanbayes.forms import Flipped, Form, LowRank, Moments, PerDraw, Selected, Shared, order_of
+from leanbayes.fused import scale_rows, scales
 
 Convolve = Callable[[Tensor, Tensor, int], Tensor]  # (rows, weight, blocks of channels)
 
@@ -298,6 +299,9 @@ def scaled(x: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
     """Multiply each block of rows by its own factor: by channel [D, C], or by element [D, ...]."""
     if factor is None:
         return x
+    if channel_dim == 1 and scales(x, factor):
+        check_blocks(x, len(factor))
+        return scale_rows(x, factor)
     if factor.dim() == x.dim() > 2:
         return rejoined(blocks(x, len(factor)) * factor.to(x.dtype).unsqueeze(1), x.shape)
     return x * _by_row(PerDraw(factor), x, channel_dim)
@@ -307,6 +311,8 @@ def plus_scaled(x: Tensor, y: Tensor, factor: Tensor | None, channel_dim: int) -
     """`x + y * factor` in one pass; factor [D, C]."""
     if factor is None:
         return x + y
+    if channel_dim == 1 and scales(y, factor):
+        return x + scaled(y, factor, 1)
     return torch.addcmul(x, y, _by_row(PerDraw(factor), y, channel_dim))
 
 
