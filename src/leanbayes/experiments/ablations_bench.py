@@ -76,7 +76,7 @@ class Bench:
         counts = (SMOKE_TRAIN, SMOKE_TEST) if plan.smoke else (None, None)
         parts = zip((found.train, found.test), counts, strict=True)
         train, test = (tuple(x[:count].to(plan.device) for x in part) for part, count in parts)
-        return OpenSetData(train=train, test=test, others=test, normalize=found.normalize)  # type: ignore[arg-type]
+        return OpenSetData(train=train, test=test, others=test, normalize=found.normalize)
 
     @property
     def num_data(self) -> int:
@@ -132,7 +132,7 @@ class Bench:
 
     def _scores(self, criterion: Criterion) -> Scores:
         rows = self.plan.batch_size
-        batches = zip(*(tensor.split(rows) for tensor in self.data.train), strict=True)
+        batches = zip(*(torch.split(tensor, rows) for tensor in self.data.train), strict=True)
         options: dict[str, Any] = {"criterion": criterion, "seed": self.plan.seed}
         found = sensitivity(
             self.trained_net(), list(batches), Categorical(), progress=False, **options

@@ -24,6 +24,7 @@ from leanbayes.methods import MAP
 # Rows of the table.
 METHODS: Final = ("mean_field", "emp", "ecmp", "mc_dropout")
 SPREAD: Final = ("accuracy", "nll", "ece")
+F64: Final = torch.float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,7 @@ def _single(bench: Bench, name: str) -> Row:
     """Mean and standard deviation of the figures of draws taken one by one."""
     found = seen(bench, name)
     singles = [figures(probs.double(), found.y) for probs in found.draws[: bench.plan.singles]]
-    columns = {k: torch.tensor([row[k] for row in singles]).double() for k in singles[0]}
+    columns = {k: torch.tensor([row[k] for row in singles], dtype=F64) for k in singles[0]}
     row: dict[str, Any] = {key: float(values.mean()) for key, values in columns.items()}
     row |= {f"{key}_sd": float(columns[key].std()) for key in SPREAD}
     return _row(found, name, 1, "single draws", {**row, "mutual_information": 0.0})

@@ -93,25 +93,28 @@ def _draw_samples(rows: Rows, start: Row | None) -> Any:
     """Averages as lines, single draws with their spread at 1, mean networks as dashed levels."""
     figure, axes = _figure(len(QUALITY))
     for axis, (key, title, factor) in zip(axes, QUALITY, strict=True):
-        for (name, line), colour in zip(_by_series(rows).items(), COLOURS, strict=False):
-            _samples_of(axis, line, (key, factor), colour, name)
+        for number, line in enumerate(_by_series(rows).values()):
+            _samples_of(axis, line, (key, factor), number)
         _reference(axis, start, key, factor)
         axis.set_xscale("log")
         places = sorted({row["x"] for row in rows})
         _ticks(axis, places, [f"{place:g}" for place in places])
         axis.set_ylabel(title, fontsize=9)
-    _finish(axes, "draws of a prediction (bars: single draws; dashed: mean network)")
+    _finish(axes, "draws (squares: single ones; dashed: mean network)")
     return figure
 
 
-def _samples_of(axis: Any, line: Rows, what: tuple[str, float], colour: str, name: str) -> None:
-    key, factor = what
+def _samples_of(axis: Any, line: Rows, what: tuple[str, float], number: int) -> None:
+    (key, factor), colour, name = what, COLOURS[number], line[0]["series"]
+    beside = 0.9 * 0.93**number  # left of one draw, so that marks of methods lie apart
     kinds = {kind: [row for row in line if row["kind"] == kind] for kind in KINDS}
     places = [row["x"] for row in kinds["average"]]
     axis.plot(places, [factor * row[key] for row in kinds["average"]], "o-", c=colour, label=name)
     for row in kinds["single draws"]:
         spread = factor * row[f"{key}_sd"]
-        axis.errorbar([0.85], [factor * row[key]], [spread], color=colour, marker="s", capsize=3)
+        axis.errorbar(
+            [beside], [factor * row[key]], [spread], color=colour, marker="s", ms=4, capsize=2
+        )
     for row in kinds["mean network"]:
         axis.axhline(factor * row[key], color=colour, linewidth=1, linestyle="--")
 
