@@ -13,7 +13,7 @@ from leanbayes.experiments import EXPERIMENTS, Ablations
 from leanbayes.experiments.ablations_bench import Bench
 from leanbayes.experiments.ablations_choices import _changed
 from leanbayes.experiments.ablations_picture import DRAWINGS
-from leanbayes.experiments.ablations_training import method_of, tuning
+from leanbayes.experiments.ablations_training import method_of, regularised, tuning
 from leanbayes.experiments.picture import draw
 
 
@@ -99,6 +99,14 @@ def test_settings_are_those_of_the_table_and_of_the_device():
     assert method_of("ecmp", 123).scope == "element"
     assert method_of("mc_dropout", 123).where == lb.select.by_name("stage*.conv2")
     assert (plan.depth, plan.width, plan.draws) == (16, 4, (1, 20, 100, 200))
+
+
+def test_margins_that_never_bind_are_none():
+    plan = Ablations()
+    found = [regularised(plan, gamma, 1000).regularizer for gamma in (0, 0.69, 0.75, None)]
+    assert found[0] is None
+    assert [penalty.gamma for penalty in found[1:]] == [0.69, None, None]
+    assert {regularised(plan, gamma, 1000).steps for gamma in (0, 0.5)} == {12 * 4}
 
 
 def test_it_is_known_by_name_and_refuses_what_is_not_there():

@@ -95,7 +95,7 @@ class Ablations(Experiment):
         ranks: Of shared_ensemble.
         per_channel: Factors of shared_ensemble by channel, not by kernel position.
         rates: Of random parameters.
-        gammas: Margins of the regulariser in nats; None has none.
+        gammas: Margins of the regulariser in nats; None has none, as has any from ln 2 on.
         eps: Largest change of a pixel of [0, 1], in noise and attack.
         reg_lr: Rate of the network under the regulariser.
         reg_posterior_lr: The same for the log-scales.

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from leanbayes import select
 from leanbayes.methods import Method
 from leanbayes.methods.base import method_named
-from leanbayes.recipes.cifar10_wrn import DECAY, TABLE
+from leanbayes.recipes.tables import table
 from leanbayes.regularizer import OODRegularizer
 from leanbayes.train.config import FitConfig
 
 if TYPE_CHECKING:
     from leanbayes.experiments.ablations import Ablations
+
+TABLE: Final = table("cifar10-wrn")
+CEILING: Final = math.log(2)  # of the mutual information of two draws
 
 
 def method_of(label: str, num_data: int, **changes: Any) -> Method:
@@ -61,7 +65,7 @@ def pretraining(plan: Ablations, **changes: Any) -> FitConfig:
         batch_size=plan.batch_size,
         lr=plan.lr,
         schedule="cosine",
-        weight_decay=DECAY,
+        weight_decay=TABLE["fit"]["weight_decay"],
         **_shared(plan),
     )
     return replace(config, **changes)
@@ -71,7 +75,7 @@ def regularised(plan: Ablations, gamma: float | None, num_data: int) -> FitConfi
     """Fine-tuning with the regulariser in as many steps of as many rows as without.
 
     Half of the rows are clean, a quarter are noisy images with two draws each; gamma 0 is a penalty
-    of 0, so that all rows are clean ones.
+    of 0, so that all rows are clean ones. A margin of ln 2 or more never binds: it is none.
     """
     steps = plan.tune_epochs * -(-num_data // plan.batch_size)
     config = tuning(
@@ -86,7 +90,8 @@ def regularised(plan: Ablations, gamma: float | None, num_data: int) -> FitConfi
     )
     if gamma == 0:
         return config
-    penalty = OODRegularizer(alpha=3.0, gamma=gamma)
+    binding = gamma if gamma is not None and gamma < CEILING else None
+    penalty = OODRegularizer(alpha=3.0, gamma=binding)
     return replace(config, batch_size=plan.batch_size // 2, regularizer=penalty)
 
 
