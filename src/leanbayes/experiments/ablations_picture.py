@@ -132,6 +132,7 @@ def _draw_curve(rows: Rows, start: Row | None) -> Any:
             axis.plot(curve["epoch"], values, "o-", markersize=3, color=colour, label=label)
         _reference(axis, start, key, factor)
         axis.set_ylabel(f"test {title}", fontsize=9)
+    axes[0].set_yscale("log")  # the first epochs from scratch are far off
     _finish(axes, "epoch")
     return figure
 
