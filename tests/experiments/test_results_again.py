@@ -57,6 +57,11 @@ def colours(root, settings, generator):  # noqa: ARG001
     return {"root": str(root / "images.npz"), "reader": "npz", "weights": "", "keep": ""}
 
 
+def small_colours(root, settings, generator):  # noqa: ARG001
+    write(root / "images.npz", images(generator, (32, 32, 3)))
+    return {"root": str(root / "images.npz"), "reader": "npz", "keep": ""}
+
+
 def tables(root, settings, generator):
     x = generator.normal(size=(60, 3))
     tests = np.stack([np.sort(generator.choice(60, 6, replace=False)) for _ in range(20)])
@@ -72,6 +77,7 @@ MAKERS = {
     "fashion-widths": grey,
     "verification": colours,
     "adversarial-ood": lambda *_: {"keep": ""},
+    "ablations": small_colours,
 }
 
 

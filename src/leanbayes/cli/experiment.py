@@ -23,7 +23,7 @@ def experiment(  # noqa: PLR0913
     name: Annotated[
         str,
         typer.Argument(
-            help="toy, uci, mnist-rates, fashion-widths, verification or adversarial-ood."
+            help="toy, uci, mnist-rates, fashion-widths, verification, adversarial-ood, ablations."
         ),
     ],
     root: Annotated[str | None, typer.Option(help="Where the files of the data lie.")] = None,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from leanbayes.experiments.ablations import Ablations
 from leanbayes.experiments.adversarial_ood import AdversarialOOD
 from leanbayes.experiments.experiment import Experiment, Row
 from leanbayes.experiments.fashion_widths import FashionWidths
@@ -14,6 +15,7 @@ from leanbayes.experiments.verification import OpenSet
 __all__ = [
     "EXPERIMENTS",
     "UCI",
+    "Ablations",
     "AdversarialOOD",
     "Experiment",
     "FashionWidths",
@@ -24,5 +26,6 @@ __all__ = [
 ]
 
 EXPERIMENTS: Final[Mapping[str, type[Experiment]]] = {
-    cls.name: cls for cls in (Toy, UCI, MnistRates, FashionWidths, OpenSet, AdversarialOOD)
+    cls.name: cls
+    for cls in (Toy, UCI, MnistRates, FashionWidths, OpenSet, AdversarialOOD, Ablations)
 }

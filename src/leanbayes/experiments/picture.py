@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from leanbayes.errors import ConfigError
+from leanbayes.experiments.ablations_picture import draw_ablations
 from leanbayes.experiments.adversarial_ood_picture import draw_adversarial
 from leanbayes.experiments.fashion_widths_picture import draw_widths
 from leanbayes.experiments.mnist_rates_picture import draw_rates
@@ -57,6 +58,7 @@ def _panel(axis: Any, row: dict[str, Any]) -> None:
 
 
 DRAWINGS: Final[Mapping[str, Callable[[Sequence[dict[str, Any]], Path], None]]] = {
+    "ablation": draw_ablations,  # a file each, beside the one that is named
     "epistemic_std": draw_curves,
     "histograms": draw_adversarial,
     "roc": draw_roc,
