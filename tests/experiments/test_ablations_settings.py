@@ -90,7 +90,7 @@ def test_settings_are_those_of_the_table_and_of_the_device():
     plan = Ablations(device="cuda")
     config = tuning(plan, "emp")
     assert (config.lr, config.epochs, config.batch_size, config.weight_decay) == (
-        *(1e-3, 12, 256, 5e-4),
+        *(1e-2, 12, 256, 1e-3),
     )
     assert (config.precision, config.channels_last, config.resident) == ("bf16", True, True)
     assert tuning(Ablations(), "emp").precision == "fp32"
