@@ -38,8 +38,7 @@ def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
     if isinstance(weight, Selected):
         values = weight.values
         return added(by_component(x, weight, lambda rows, k: F.linear(rows, values[k])), bias, -1)
-    base, left, right, index = weight.base, weight.left, weight.right, weight.component
-    return added(_low_rank_linear(x, base, left[index], right[index]), bias, -1)
+    return added(_low_rank_linear(x, weight), bias, -1)
 
 
 def _local_linear(x: Tensor, mean: Tensor, variance: Tensor, bias: Form | None) -> Tensor:
@@ -104,27 +103,41 @@ def candidate(form: LowRank, k: int) -> Tensor:
     return form.base * product.reshape(*product.shape, *(1,) * (len(shape) - 2))
 
 
-def _low_rank_linear(x: Tensor, base: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """`sum_j left_j * (W (right_j * x))`: rows scaled, one product for all ranks, rows summed."""
-    rows = blocks(x, len(left)).reshape(len(left), -1, 1, x.shape[-1])
-    y = F.linear(rows * right.to(x.dtype)[:, None], base)  # [D, rows, r, O]
-    y = (y * left.to(y.dtype).transpose(1, 2)[:, None]).sum(2)
-    return rejoined(y, (*x.shape[:-1], base.shape[0]))
+def _low_rank_linear(x: Tensor, form: LowRank) -> Tensor:
+    """`sum_j left_j * (W (right_j * x))`: scale, multiply, scale, sum ranks."""
+    pairs = zip(*_picked(form), strict=True)
+    parts = [scaled(F.linear(scaled(x, r, -1), form.base), left, -1) for left, r in pairs]
+    return reduce(torch.add, parts)
 
 
 def _low_rank_convolution(x: Tensor, form: LowRank, convolve: Convolve, transposed: bool) -> Tensor:
     """Factors by channel commute with the kernel's positions: scale, convolve, scale, sum ranks."""
-    left, right = form.left[form.component].unbind(2), form.right[form.component].unbind(1)
     parts = []
-    for rows, columns in zip(left, right, strict=True):  # of one rank each, [D, channels]
+    for rows, columns in zip(*_picked(form), strict=True):  # of one rank each, [D, channels]
         before, after = (rows, columns) if transposed else (columns, rows)
         y = convolve(scaled(x, _tiled(before, x.shape[1]), 1), form.base, 1)
         parts.append(scaled(y, _tiled(after, y.shape[1]), 1))
     return reduce(torch.add, parts)
 
 
+def _picked(form: LowRank) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """The factors of every draw by rank, [D, channels] each."""
+    if form.picked is not None:
+        return form.picked
+    # index_select: its backward pass adds rows, where that of indexing sorts them.
+    left, right = (f.index_select(0, form.component) for f in (form.left, form.right))
+    return by_rank(left, 2), by_rank(right, 1)
+
+
+def by_rank(factors: Tensor, dim: int) -> Sequence[Tensor]:
+    """Factors of one rank each."""
+    return factors.unbind(dim) if factors.shape[dim] > 1 else (factors.squeeze(dim),)
+
+
 def _tiled(factor: Tensor, channels: int) -> Tensor:
     """Factors of the channels of one group, for all groups."""
+    if factor.shape[1] == channels:
+        return factor
     return factor.repeat(1, channels // factor.shape[1])
 
 
@@ -332,7 +345,9 @@ def _by_row(form: Form, x: Tensor, channel_dim: int) -> Tensor:
     """
     if not isinstance(form, (Shared, PerDraw)):
         raise TypeError(f"a channel vector cannot take the form {type(form).__name__}")
-    value = form.value.to(x.dtype)
+    value = form.value
+    if value.dtype != x.dtype:
+        value = value.to(x.dtype)
     if isinstance(form, Shared):
         value = value.unsqueeze(0)
     draws, shape = value.shape[0], value.shape[1:]
