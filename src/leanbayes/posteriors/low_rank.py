@@ -216,9 +216,8 @@ def edit_rank_one(
 
 def _squared(tensor: Tensor, columns: int) -> Tensor:
     """W^2 as a matrix: by channel, or by entry in the order of memory."""
-    if columns * tensor.shape[0] != tensor.numel():  # one pass over W, and no copy of its size
-        norms: Tensor = torch.linalg.vector_norm(tensor, dim=tuple(range(2, tensor.dim())))
-        return norms.square_()
+    if columns * tensor.shape[0] != tensor.numel():
+        return tensor.square().sum(tuple(range(2, tensor.dim())))
     return (tensor.permute(0, 2, 3, 1) if is_turned(tensor) else tensor).square().flatten(1)
 
 
