@@ -64,7 +64,11 @@ class BayesianModel(nn.Module):
         self.shared: list[tuple[Host, str]] = []
         self._edits: list[weakref.ref[Any]] = []
         self._ahead: list[tuple[Posterior, Tensor]] = []
-        self._drawing = [(host, slot) for host, slot, q, _ in posteriors(net) if not q.by_input]
+        self._drawing = [
+            (host, slot)
+            for host, slot, q, _ in posteriors(net)
+            if not (q.by_input or (host.integrates and q.integrates))
+        ]
         # True where a host keeps time, not rows, in dim 0: one pass then holds one draw.
         self.sequence_first = any(is_sequence_first(m) for m in net.modules())
         self.training = net.training

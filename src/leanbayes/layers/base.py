@@ -27,6 +27,7 @@ class Host(nn.Module):
         tensor_names: Parameters that can be random, in the order of the stock class.
         overrides: Stock methods that must not be overridden by a subclass to be convertible.
         inherits_stock: The host is a subclass of the stock class, and of a layer's own class.
+        integrates: The layer can integrate noise out where it has one row a draw.
         masks_output: A slot `out_mask` multiplies what the layer gives, bias included.
         slots: Posteriors by the name of the tensor they stand for.
         scope: The plan of the pass under way, shared by all hosts of a model.
@@ -37,6 +38,7 @@ class Host(nn.Module):
     tensor_names: ClassVar[tuple[str, ...]] = ("weight", "bias")
     overrides: ClassVar[tuple[str, ...]] = ("forward",)
     inherits_stock: ClassVar[bool] = True
+    integrates: ClassVar[bool] = False
     masks_output: ClassVar[bool] = False
 
     slots: nn.ModuleDict

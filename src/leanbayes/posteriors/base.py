@@ -33,6 +33,7 @@ class Posterior(nn.Module, ABC):
         owns_base: `base` is one of the posterior's own locations and trains at its learning rate.
         composed: Which part of a composition put it there.
         closed_form: `add_kl_grads` gives the gradient of the KL without autograd.
+        integrates: A layer may integrate its noise out, so that nothing is to be drawn beforehand.
         by_input: Its noise has the shape of the activations, so nothing can be drawn beforehand.
     """
 
@@ -45,6 +46,11 @@ class Posterior(nn.Module, ABC):
     composed: int = 0
     closed_form: bool = False
     by_input: ClassVar[bool] = False
+
+    @property
+    def integrates(self) -> bool:
+        """False: a draw is a draw."""
+        return False
 
     @abstractmethod
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
