@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from itertools import accumulate
 from typing import Any, Literal
 
 import torch
@@ -130,13 +131,20 @@ class SparseGaussian(MeanFieldPosterior):
         cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope
     ) -> Sequence[Form]:
         """The noise of all as one vector, of which every tensor gets its part."""
+        # Vectors last: their parts of the noise lie together, and they are shifted as one.
         sparse = [(q, base) for q, base in sites if isinstance(q, SparseGaussian)]
-        rho = torch.cat([q.rho for q, _ in sparse])
+        ordered = sorted(sparse, key=lambda site: site[1].dim() == 1)
+        rho = torch.cat([q.rho for q, _ in ordered])
         noise = scope.source.normal("", 1, rho.shape, sparse[0][1])[0]
         shift = (softplus(rho) * noise.to(rho.dtype)).to(noise.dtype)
-        shifts = torch.split(shift, [len(q.rho) for q, _ in sparse])
-        drawn = zip(sparse, shifts, strict=True)
-        return [Shared(torch.put(b, q.entries, s, accumulate=True)) for (q, b), s in drawn]
+        larger = [(q, base) for q, base in ordered if base.dim() != 1]
+        sizes = [len(q.rho) for q, _ in larger]
+        *shifts, rest = torch.split(shift, [*sizes, len(shift) - sum(sizes)])
+        drawn = zip(larger, shifts, strict=True)
+        values = [torch.put(base, q.entries, s, accumulate=True) for (q, base), s in drawn]
+        values += _shifted_vectors(ordered[len(larger) :], rest)
+        forms = {q.key: Shared(v) for (q, _), v in zip(ordered, values, strict=True)}
+        return [forms[q.key] for q, _ in sparse]
 
     @property
     def kl_factor(self) -> float:
@@ -177,6 +185,18 @@ class SparseGaussian(MeanFieldPosterior):
     def extra_repr(self) -> str:
         """The number of random entries."""
         return f"entries={len(self.entries)}, prior_std={self.prior_std:g}"
+
+
+def _shifted_vectors(
+    sites: Sequence[tuple[SparseGaussian, Tensor]], shift: Tensor
+) -> Sequence[Tensor]:
+    """Vectors as one, with the shifts of all at their entries."""
+    if not sites:
+        return ()
+    sizes = [len(base) for _, base in sites]
+    starts = [*accumulate(sizes, initial=0)][:-1]
+    where = torch.cat(torch._foreach_add([q.entries for q, _ in sites], starts))
+    return torch.split(torch.cat([base for _, base in sites]).index_add(0, where, shift), sizes)
 
 
 def _edit_means(sites: Sequence[tuple[SparseGaussian, Tensor]], scale: float) -> None:
