@@ -313,6 +313,9 @@ def scaled(x: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
         return x
     if factor.dim() == x.dim() > 2:
         return rejoined(blocks(x, len(factor)) * factor.to(x.dtype).unsqueeze(1), x.shape)
+    if 1 < len(factor) < x.shape[0] and is_turned(x):  # sums over rows and positions at once
+        values = factor.to(x.dtype).reshape(len(factor), 1, -1, 1, 1)
+        return rejoined(blocks(x, len(factor)) * values, x.shape)
     return x * _by_row(PerDraw(factor), x, channel_dim)
 
 

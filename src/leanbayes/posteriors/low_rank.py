@@ -20,6 +20,7 @@ from leanbayes.posteriors.base import (
     add_to_gradients,
     member_index,
 )
+from leanbayes.posteriors.joint import side_by_side
 from leanbayes.posteriors.shards import whole
 
 
@@ -97,7 +98,7 @@ class LowRankScale(Posterior):
         first, base = low[0]
         draws, component = scope.draws(first.granularity), scope.component(first.granularity)
         index = member_index(component, draws, first.members, base.device)
-        rows = torch.cat(tables, 1).index_select(0, index)
+        rows = side_by_side(tables).index_select(0, index)
         parts = torch.split(rows, [table.shape[1] for table in tables], 1)
         return [
             LowRank(base, q.left, q.right, index, picked=q._by_rank(left, right))
