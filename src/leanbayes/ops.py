@@ -311,11 +311,13 @@ def scaled(x: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
     """Multiply each block of rows by its own factor: by channel [D, C], or by element [D, ...]."""
     if factor is None:
         return x
+    if factor.dtype != x.dtype:
+        factor = factor.to(x.dtype)
+    draws, rows = factor.shape[0], x.shape[0]
     if factor.dim() == x.dim() > 2:
-        return rejoined(blocks(x, len(factor)) * factor.to(x.dtype).unsqueeze(1), x.shape)
-    if 1 < len(factor) < x.shape[0] and is_turned(x):  # sums over rows and positions at once
-        values = factor.to(x.dtype).reshape(len(factor), 1, -1, 1, 1)
-        return rejoined(blocks(x, len(factor)) * values, x.shape)
+        return rejoined(blocks(x, draws) * factor.unsqueeze(1), x.shape)
+    if 1 < draws < rows and is_turned(x):  # backward sums over rows and positions at once
+        return rejoined(blocks(x, draws) * factor.reshape(draws, 1, -1, 1, 1), x.shape)
     return x * _by_row(PerDraw(factor), x, channel_dim)
 
 

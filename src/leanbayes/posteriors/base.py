@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.plan import Drawn, Granularity, Scope
-from leanbayes.posteriors.shards import is_shard, local_part, shard_like
+from leanbayes.posteriors.shards import is_shard, local_parts, shard_like
 
 Editable = Callable[[Tensor], bool]  # may the optimiser at hand edit this parameter's gradient?
 
@@ -193,9 +193,9 @@ def like_gradient(pull: Tensor, grad: Tensor) -> Tensor:
 def decay(parameters: Sequence[Tensor], weight: float) -> None:
     """`grad += weight * parameter` for all of them, shards where they lie."""
     if parameters:
-        grads = [local_part(gradient_of(parameter)) for parameter in parameters]
-        own = zip(parameters, grads, strict=True)
-        pulls = [like_gradient(local_part(parameter), grad) for parameter, grad in own]
+        grads = local_parts([gradient_of(parameter) for parameter in parameters])
+        own = zip(local_parts(parameters), grads, strict=True)
+        pulls = [like_gradient(part, grad) for part, grad in own]
         torch._foreach_add_(grads, pulls, alpha=weight)
 
 

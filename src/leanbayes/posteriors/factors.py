@@ -26,7 +26,7 @@ from leanbayes.posteriors.base import (
 from leanbayes.posteriors.joint import forms_of, side_by_side
 from leanbayes.posteriors.kl import cauchy_kl, normal_kl, pairwise_terms
 from leanbayes.posteriors.scale import inverse_softplus, softplus
-from leanbayes.posteriors.shards import local_part, whole
+from leanbayes.posteriors.shards import local_parts, whole
 
 Law = Literal["normal", "cauchy"]
 KLRule = Literal["mean", "sum", "averaged_draw", "pairwise"]
@@ -204,20 +204,20 @@ def _slopes(law: Law, gap: Tensor, scale: Tensor, prior: float) -> tuple[Tensor,
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    parts = [at_least_float32(local_part(t)) for t in tensors]
+    parts = [at_least_float32(part) for part in local_parts(tensors)]
     joined: Tensor = _flatten_dense_tensors(parts)  # type: ignore[no-untyped-call]
     return joined
 
 
 def _add(targets: Sequence[Tensor], grad: Tensor, weight: float, editable: Editable) -> None:
     """Add the pieces of a joined gradient to the gradients of the targets."""
-    like = [local_part(t) for t in targets]
-    parts = _unflatten_dense_tensors(grad, like)  # type: ignore[no-untyped-call]
+    pieces = _unflatten_dense_tensors(grad, local_parts(targets))  # type: ignore[no-untyped-call]
     pairs = [
-        (local_part(gradient_of(t)), part)
-        for t, part in zip(targets, parts, strict=True)
-        if editable(t) and part.numel()  # a process may have no shard
+        (gradient_of(target), piece)
+        for target, piece in zip(targets, pieces, strict=True)
+        if editable(target) and piece.numel()  # a process may have no shard
     ]
     if pairs:
-        grads = [g for g, _ in pairs]
-        torch._foreach_add_(grads, [like_gradient(p, g) for g, p in pairs], alpha=weight)
+        grads = local_parts([g for g, _ in pairs])
+        pulls = [like_gradient(piece, g) for g, (_, piece) in zip(grads, pairs, strict=True)]
+        torch._foreach_add_(grads, pulls, alpha=weight)

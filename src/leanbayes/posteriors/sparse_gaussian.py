@@ -18,7 +18,7 @@ from leanbayes.posteriors.base import Editable, Posterior, gradient_of, like_gra
 from leanbayes.posteriors.estimators import Estimator, MeanFieldPosterior
 from leanbayes.posteriors.kl import normal_kl
 from leanbayes.posteriors.scale import inverse_softplus, softplus
-from leanbayes.posteriors.shards import is_shard, local_part
+from leanbayes.posteriors.shards import is_shard, local_parts
 
 Reduction = Literal["sum", "tensor_mean"]
 
@@ -203,8 +203,8 @@ def _edit_means(sites: Sequence[tuple[SparseGaussian, Tensor]], scale: float) ->
     if not sites:
         return
     entries = [local_entries(q.entries, base) for q, base in sites]
-    grads = [local_part(gradient_of(base)) for _, base in sites]
-    bases = (local_part(base) for _, base in sites)
+    grads = local_parts([gradient_of(base) for _, base in sites])
+    bases = local_parts([base for _, base in sites])
     pulls = [
         like_gradient(torch.take(base, own), grad)
         for base, own, grad in zip(bases, entries, grads, strict=True)
@@ -216,8 +216,8 @@ def _edit_means(sites: Sequence[tuple[SparseGaussian, Tensor]], scale: float) ->
 
 def _edit_scales(group: list[SparseGaussian], scale: float) -> None:
     """All rhos as one vector: a handful of kernels for the whole network."""
-    rhos = [local_part(posterior.rho) for posterior in group]
-    grads = [local_part(gradient_of(posterior.rho)) for posterior in group]
+    rhos = local_parts([posterior.rho for posterior in group])
+    grads = local_parts([gradient_of(posterior.rho) for posterior in group])
     rho = at_least_float32(torch.cat(rhos))
     std = softplus(rho)
     pull = (std / group[0].prior_std ** 2 - std.reciprocal()).mul_(rho.sigmoid()).mul_(scale)
