@@ -36,7 +36,7 @@ def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
     if isinstance(weight, Moments):
         return _local_linear(x, weight.mean, weight.variance, bias)
     if isinstance(weight, Selected):
-        values = weight.values
+        values = weight.values.unbind()  # once: every `values[k]` would have a gradient of K copies
         return added(by_component(x, weight, lambda rows, k: F.linear(rows, values[k])), bias, -1)
     return added(_low_rank_linear(x, weight), bias, -1)
 
@@ -82,7 +82,7 @@ def convolution(
         noise = convolve(scaled(x, before, 1), weight.delta, 1)
         y = plus_scaled(convolve(x, weight.mean, 1), noise, after, 1)
     elif isinstance(weight, Selected):
-        values = weight.values
+        values = weight.values.unbind()
         y = by_component(x, weight, lambda rows, k: convolve(rows, values[k], 1))
     elif isinstance(weight, LowRank):
         if weight.right.shape[2] == weight.base.shape[1]:  # by channel, or kernels of one position
@@ -241,7 +241,7 @@ def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
     large = x.shape[0] > 8 * draws > 8 and 32 * weight.numel() <= x.numel()
     large = large or (is_turned(x) and x.shape[0] >= 8 * draws)
     if large and not torch.compiler.is_compiling():  # a call a block: rows stay where they are
-        pairs = zip(torch.split(x, x.shape[0] // draws), weight.unbind(), strict=True)
+        pairs = zip(torch.split(x, x.shape[0] // draws), _kernels_of(weight, x), strict=True)
         return torch.cat([convolve(part, kernel, 1) for part, kernel in pairs])
     folded = blocks(x, draws).transpose(0, 1)
     rows = folded.shape[0]
@@ -249,6 +249,20 @@ def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
     y = convolve(folded, weight.reshape(-1, *weight.shape[2:]), draws)
     y = y.reshape(rows, draws, -1, *y.shape[2:]).transpose(0, 1).contiguous()
     return rejoined(y, (draws * rows, *y.shape[2:]))
+
+
+def _kernels_of(weight: Tensor, x: Tensor) -> Sequence[Tensor]:
+    """The kernel of every draw, in the type and layout of a convolution of x: changed all at once.
+
+    Otherwise autocast and the convolution would do so kernel by kernel.
+    """
+    device, dtype = x.device.type, weight.dtype
+    if torch.is_autocast_enabled(device) and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(device)
+    if not is_turned(x):
+        return weight.to(dtype).unbind()
+    kernels = weight.flatten(0, 1).to(dtype, memory_format=torch.channels_last)
+    return torch.split(kernels, weight.shape[1])
 
 
 def is_turned(x: Tensor) -> bool:
@@ -315,6 +329,8 @@ def scaled(x: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
         factor = factor.to(x.dtype)
     draws, rows = factor.shape[0], x.shape[0]
     if factor.dim() == x.dim() > 2:
+        if draws == rows:
+            return x * factor
         return rejoined(blocks(x, draws) * factor.unsqueeze(1), x.shape)
     if 1 < draws < rows and is_turned(x):  # backward sums over rows and positions at once
         return rejoined(blocks(x, draws) * factor.reshape(draws, 1, -1, 1, 1), x.shape)
