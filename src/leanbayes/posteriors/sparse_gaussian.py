@@ -117,11 +117,6 @@ class SparseGaussian(MeanFieldPosterior):
             return super().realise(base, drawn, scope)
         return self._shifted(base, softplus(self.rho) * drawn.values.to(self.rho.dtype))
 
-    @property
-    def integrates(self) -> bool:
-        """True where the estimator integrates the noise out if a layer can."""
-        return self.estimator in ("auto", "local")
-
     def joins(self, base: Tensor, scope: Scope) -> Hashable | None:  # noqa: ARG002
         """Tensors of which the pass takes one draw."""
         return self.rho.dtype if scope.draws(self.granularity) == 1 else None
