@@ -84,6 +84,11 @@ class Bank(Posterior):
         """Weight and bias of a layer share its index."""
         return f"{self.key.rpartition('.')[0]}#index" if self.index == "layer" else self.key
 
+    @property
+    def single_number(self) -> bool:
+        """The index of a layer."""
+        return self.index == "layer"
+
     def values(self, base: Tensor) -> Tensor:
         """All copies, [K, *base.shape]."""
         parts = [base[None]] if self.further is None else [base[None], whole(self.further)]

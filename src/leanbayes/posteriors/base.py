@@ -52,6 +52,11 @@ class Posterior(nn.Module, ABC):
         """False: a draw is a draw."""
         return False
 
+    @property
+    def single_number(self) -> bool:
+        """True where the noise of a draw is one uniform number in float32."""
+        return False
+
     @abstractmethod
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
         """Raw noise of `draws` draws, [draws, ...]."""
