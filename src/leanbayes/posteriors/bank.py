@@ -267,11 +267,11 @@ def _picks_of_all(banks: Sequence[tuple[Bank, Tensor]], scope: Scope) -> Tensor:
     if first.index == "element":
         return first.picks(scope.source.uniform("", draws, (sum(sizes),), single), None)
     keys = list(dict.fromkeys(q.noise_key for q, _ in banks))
-    fresh = scope.source.uniform("", draws, (len(keys),), single).unbind(1)
-    taken = [scope.taken(key) for key in keys]
-    noise = [new if old is None else old.values for new, old in zip(fresh, taken, strict=True)]
-    picks = dict(
-        zip(keys, torch.split(first.picks(torch.stack(noise, 1), None), 1, 1), strict=True)
-    )
+    noise = {key: drawn.values for key in keys if (drawn := scope.taken(key)) is not None}
+    if rest := [key for key in keys if key not in noise]:
+        numbers = scope.source.uniform("", draws, (len(rest),), single).unbind(1)
+        noise |= dict(zip(rest, numbers, strict=True))
+    every = torch.stack([noise[key] for key in keys], 1)
+    picks = dict(zip(keys, torch.split(first.picks(every, None), 1, 1), strict=True))
     columns = zip(banks, sizes, strict=True)
     return torch.cat([picks[q.noise_key].expand(-1, size) for (q, _), size in columns], 1)
