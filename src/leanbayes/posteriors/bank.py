@@ -266,12 +266,26 @@ def _picks_of_all(banks: Sequence[tuple[Bank, Tensor]], scope: Scope) -> Tensor:
     single = torch.empty((), device=base.device, dtype=torch.float32)
     if first.index == "element":
         return first.picks(scope.source.uniform("", draws, (sum(sizes),), single), None)
-    keys = list(dict.fromkeys(q.noise_key for q, _ in banks))
-    noise = {key: drawn.values for key in keys if (drawn := scope.taken(key)) is not None}
-    if rest := [key for key in keys if key not in noise]:
-        numbers = scope.source.uniform("", draws, (len(rest),), single).unbind(1)
-        noise |= dict(zip(rest, numbers, strict=True))
-    every = torch.stack([noise[key] for key in keys], 1)
-    picks = dict(zip(keys, torch.split(first.picks(every, None), 1, 1), strict=True))
+    picks = _picks_of_layers(banks, scope, single)
     columns = zip(banks, sizes, strict=True)
     return torch.cat([picks[q.noise_key].expand(-1, size) for (q, _), size in columns], 1)
+
+
+def _picks_of_layers(
+    banks: Sequence[tuple[Bank, Tensor]], scope: Scope, like: Tensor
+) -> dict[str, Tensor]:
+    """Which copy each draw takes of every layer, [D, 1] by noise key."""
+    first, _ = banks[0]
+    keys = list(dict.fromkeys(q.noise_key for q, _ in banks))
+    noise: dict[str, Tensor] = {}
+    for key in keys:  # no assignment inside a comprehension, which Dynamo does not read
+        drawn = scope.taken(key)
+        if drawn is not None:
+            noise[key] = drawn.values
+    rest = [key for key in keys if key not in noise]
+    if rest:
+        draws = scope.draws(first.granularity)
+        numbers = scope.source.uniform("", draws, (len(rest),), like).unbind(1)
+        noise.update(zip(rest, numbers, strict=True))
+    every = torch.stack([noise[key] for key in keys], 1)
+    return dict(zip(keys, torch.split(first.picks(every, None), 1, 1), strict=True))
