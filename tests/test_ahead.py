@@ -37,6 +37,13 @@ METHODS = {
     "mean_field": lb.MeanField(estimator="shared", init_std=0.3),
     "patching": lb.Patching(init_std=0.5),
     "network": lb.Patching(init_std=0.5, scope="network"),
+    "elements": lb.Patching(init_std=0.5, cross=True),
+    "elements_by_row": lb.Patching(init_std=0.5, cross=True, granularity="row"),
+    "exemplar": lb.MeanField(estimator="exemplar", groups=3, init_std=0.3),
+    "points": lb.BatchEnsemble(members=2, init_std=0.3),
+    "candidates": lb.SharedEnsemble(members=3, init_std=0.3, per_channel=True),
+    "candidates_of_rank_two": lb.SharedEnsemble(members=3, rank=2, init_std=0.3, per_channel=True),
+    "sparse": lb.Partial(rate=0.5, criterion="random", init_std=0.3, estimator="shared"),
 }
 
 
@@ -128,6 +135,33 @@ def test_weight_and_bias_of_a_layer_take_one_copy_and_layers_their_own():
         count = torch.bincount(torch.tensor(taken), minlength=5)
         assert (count - 60).abs().max() < 4 * (300 * 0.2 * 0.8) ** 0.5
     assert picks["norm1"] != picks["norm2"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_some_tensors_are_drawn_ahead(name):
+    model, _ = passed(METHODS[name])
+    assert len(model.scope.ahead) > 1
+
+
+def test_a_sparse_joint_draw_moves_the_random_entries_alone_by_noise_of_the_stated_scale():
+    model, x = passed(METHODS["sparse"])
+    found = []
+    for _ in range(200):
+        begin(model, x)
+        for _, _, posterior, base in model.posteriors():
+            shift = (model.scope.ahead[posterior.key].value - base).flatten().detach()
+            found.append(shift[posterior.entries])
+            shift[posterior.entries] = 0
+            assert not shift.any()
+    z = torch.cat(found) / 0.3
+    assert z.mean().abs() < 4 * len(z) ** -0.5
+    assert (z.square().mean() - 1).abs() < 4 * (2 / len(z)) ** 0.5
+    assert len(z.unique()) == len(z)
+
+
+def test_noise_that_a_layer_integrates_out_is_not_drawn_ahead():
+    model, _ = passed(lb.Partial(rate=0.5, criterion="random", init_std=0.3))
+    assert not {key for key in model.scope.ahead if key.split(".")[0] in ("first", "head")}
 
 
 @pytest.mark.parametrize("name", METHODS)

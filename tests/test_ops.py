@@ -274,3 +274,31 @@ def test_factors_stay_with_the_rows_where_kernels_would_be_larger():
     assert isinstance(form, Shared)
     assert before is factor
     assert after is factor
+
+
+@pytest.mark.parametrize("draws", [1, 2, 4, 8])
+@pytest.mark.parametrize("parts", ["both", "weight", "bias", "scale"])
+def test_rows_channels_last_are_scaled_as_others_and_keep_their_layout(draws, parts):
+    x = torch.randn(8, 5, 3, 2, dtype=torch.float64)
+    weight, bias = torch.randn(2, draws, 5, dtype=torch.float64)
+    found = []
+    for rows in (x, x.contiguous(memory_format=torch.channels_last)):
+        w, b = (leaf.clone().requires_grad_() for leaf in (weight, bias))
+        forms = {"both": (w, b), "weight": (w, None), "bias": (None, b)}.get(parts)
+        if forms is None:
+            y = ops.scaled(rows, w, 1)
+        else:
+            y = ops.affine(rows, *(None if f is None else PerDraw(f) for f in forms), 1)
+        assert ops.is_turned(y) == ops.is_turned(rows)
+        assert y._base is None
+        y.square().sum().backward()
+        found.append([y, *(leaf.grad for leaf in (w, b) if leaf.grad is not None)])
+    for plain, turned in zip(*found, strict=True):
+        torch.testing.assert_close(turned, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_channels_in_the_last_dimension_are_scaled_there_whatever_the_layout():
+    x = torch.randn(4, 3, 5, 6).contiguous(memory_format=torch.channels_last)
+    factor = torch.randn(2, 6)
+    expected = x * factor.repeat_interleave(2, 0)[:, None, None, :]
+    torch.testing.assert_close(ops.scaled(x, factor, -1), expected)

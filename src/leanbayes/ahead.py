@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
+import torch
 from torch import Tensor
 
-from leanbayes.forms import Form
-from leanbayes.plan import Scope
+from leanbayes.forms import Ask, Form
+from leanbayes.plan import Drawn, Granularity, Scope
 from leanbayes.posteriors.base import Posterior
 
 Sites = Sequence[tuple[Posterior, Tensor]]
@@ -32,6 +33,22 @@ def drawn_together(sites: Sites, scope: Scope) -> dict[str, Form]:
             values = type(group[0][0]).draw_together(group, scope)
             forms |= {q.key: form for (q, _), form in zip(group, values, strict=True)}
     return forms
+
+
+def shared_noise(sites: Sequence[tuple[Posterior, Tensor, Ask]], scope: Scope) -> dict[str, Drawn]:
+    """Noise by key of tensors that are used more than once; single numbers in one call."""
+    noise: dict[str, Drawn] = {}
+    single: dict[tuple[Granularity, torch.device], list[str]] = defaultdict(list)
+    for posterior, base, ask in sites:
+        if posterior.single_number:
+            single[posterior.granularity, base.device].append(posterior.noise_key)
+        else:
+            noise[posterior.noise_key] = posterior.drawn(base, scope, ask)
+    for (granularity, device), keys in single.items():
+        like = torch.empty((), device=device, dtype=torch.float32)
+        numbers = scope.source.uniform("", scope.draws(granularity), (len(keys),), like)
+        noise |= {key: Drawn(n) for key, n in zip(keys, numbers.unbind(1), strict=True)}
+    return noise
 
 
 def may_join(scope: Scope) -> bool:

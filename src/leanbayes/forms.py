@@ -7,6 +7,7 @@ hand-over between the two, so that neither needs to know the other. D is the num
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -73,7 +74,8 @@ class LowRank(NamedTuple):
     """Draw d is `base * (left[k] @ right[k])`, k = component[d]: K candidates of a shared tensor.
 
     The product is laid out as the tensor seen as a matrix of `shape[0]` rows; a right factor of
-    `shape[1]` columns only is constant over kernel positions.
+    `shape[1]` columns only is constant over kernel positions. `picked` holds the factors of every
+    draw where they were read ahead: by rank, [D, shape[0]] and [D, columns].
     """
 
     base: Tensor  # [*shape]
@@ -81,6 +83,7 @@ class LowRank(NamedTuple):
     right: Tensor  # [K, r, columns]
     component: Tensor  # [D]
     order: Order | None = None
+    picked: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None
 
 
 Form = Shared | PerDraw | Flipped | Moments | Selected | LowRank

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from leanbayes.ahead import drawn_together, may_join
+from leanbayes.ahead import drawn_together, may_join, shared_noise
 from leanbayes.calibration import Calibration
 from leanbayes.errors import PlanError
 from leanbayes.layers.base import PLAIN, Host
@@ -64,7 +64,11 @@ class BayesianModel(nn.Module):
         self.shared: list[tuple[Host, str]] = []
         self._edits: list[weakref.ref[Any]] = []
         self._ahead: list[tuple[Posterior, Tensor]] = []
-        self._drawing = [(host, slot) for host, slot, q, _ in posteriors(net) if not q.by_input]
+        self._drawing = [
+            (host, slot)
+            for host, slot, q, _ in posteriors(net)
+            if not (q.by_input or (host.integrates and q.integrates))
+        ]
         # True where a host keeps time, not rows, in dim 0: one pass then holds one draw.
         self.sequence_first = any(is_sequence_first(m) for m in net.modules())
         self.training = net.training
@@ -119,17 +123,14 @@ class BayesianModel(nn.Module):
         if self._ahead and plan.noise is not None and plan.groups == 1:
             scope.ahead = {q.key: q.form(base, scope, PLAIN) for q, base in self._ahead}
         if not plan.mean and plan.noise is None:
-            scope.shared = {
-                host.posterior(slot).noise_key: host.posterior(slot).drawn(
-                    host.base(slot), scope, host.ask(slot)
-                )
-                for host, slot in self.shared
-                if not host.posterior(slot).by_input  # every call of a mask is a draw of its own
-            }
+            shared = [(host, slot, host.posterior(slot)) for host, slot in self.shared]
+            # Every call of a mask is a draw of its own.
+            sites = [(q, host.base(s), host.ask(s)) for host, s, q in shared if not q.by_input]
+            scope.shared = shared_noise(sites, scope)
         if may_join(scope) and not (_has_group() and is_sharded(self)):
             scope.graph = torch.is_grad_enabled()
-            sites = [(host.posterior(slot), host.base(slot)) for host, slot in self._drawing]
-            scope.ahead = drawn_together(sites, scope)
+            drawing = [(host.posterior(slot), host.base(slot)) for host, slot in self._drawing]
+            scope.ahead = drawn_together(drawing, scope)
 
     def _with_members(self, plan: Plan) -> Plan:
         """The plan with its members on the device; members in random order where it names none."""

@@ -10,11 +10,13 @@ from torch import nn
 import leanbayes as lb
 from leanbayes.noise import FreshNoise
 from leanbayes.posteriors.low_rank import LowRankScale
+from leanbayes.train import layout
 
 SHAPES = {"linear": (5, 4), "conv1": (5, 4, 3), "conv2": (6, 2, 3, 3), "conv3": (2, 3, 2, 2, 2)}
 variants = pytest.mark.parametrize(
     ("rank", "per_channel"), [(1, False), (1, True), (3, False), (3, True)]
 )
+layouts = pytest.mark.parametrize("turned", [False, True], ids=["plain", "channels_last"])
 each_shape = pytest.mark.parametrize("shape", list(SHAPES.values()), ids=list(SHAPES))
 
 
@@ -97,13 +99,15 @@ def test_cross_entropy_is_the_square_of_every_candidate(shape, rank, per_channel
     torch.testing.assert_close(q.kl(base), squares / (2 * 0.09), rtol=1e-12, atol=0)
 
 
+@layouts
 @each_shape
 @variants
-def test_the_edit_is_eq_6_with_the_sign_of_a_minimiser(shape, rank, per_channel):
+def test_the_edit_is_eq_6_with_the_sign_of_a_minimiser(shape, rank, per_channel, turned):
     """T1.1: the gradient of (decay / 2K) sum_k |A_k * W|^2 by autograd of the written-out sum."""
     decay, num_data = 2e-4, 50_000
     prior_std = 1 / math.sqrt(decay * num_data)
     base, q = candidates(shape, rank=rank, per_channel=per_channel, prior_std=prior_std)
+    base.data = layout.turned(base.data) if turned else base.data
     targets = [base, q.left, q.right]
     squares = (products(base, q) * base).square().flatten(1).sum(1)
     expected = torch.autograd.grad(decay / (2 * 4) * squares.sum(), targets)

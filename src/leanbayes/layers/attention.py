@@ -216,5 +216,8 @@ def _rows(form: Form, part: slice) -> Form:
     if isinstance(form, Selected):
         return form._replace(values=form.values[:, part])
     if isinstance(form, LowRank):
-        return form._replace(base=form.base[part], left=form.left[:, part])
+        picked = form.picked
+        if picked is not None:
+            picked = [factor[:, part] for factor in picked[0]], picked[1]
+        return form._replace(base=form.base[part], left=form.left[:, part], picked=picked)
     raise TypeError(f"rows of {type(form).__name__} are not defined")

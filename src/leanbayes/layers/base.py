@@ -27,6 +27,7 @@ class Host(nn.Module):
         tensor_names: Parameters that can be random, in the order of the stock class.
         overrides: Stock methods that must not be overridden by a subclass to be convertible.
         inherits_stock: The host is a subclass of the stock class, and of a layer's own class.
+        integrates: The layer can integrate noise out where it has one row a draw.
         masks_output: A slot `out_mask` multiplies what the layer gives, bias included.
         slots: Posteriors by the name of the tensor they stand for.
         scope: The plan of the pass under way, shared by all hosts of a model.
@@ -37,6 +38,7 @@ class Host(nn.Module):
     tensor_names: ClassVar[tuple[str, ...]] = ("weight", "bias")
     overrides: ClassVar[tuple[str, ...]] = ("forward",)
     inherits_stock: ClassVar[bool] = True
+    integrates: ClassVar[bool] = False
     masks_output: ClassVar[bool] = False
 
     slots: nn.ModuleDict
@@ -76,7 +78,7 @@ class Host(nn.Module):
 
     def form(self, slot: str, ask: Ask = PLAIN) -> Form | None:
         """The tensor of a slot as the pass under way uses it; None where the layer has none."""
-        posterior, scope = self.slots._modules.get(slot), self.scope
+        posterior, scope = self._held.get(slot), self.scope
         if posterior is None:
             tensor: Tensor | None = getattr(self, slot, None)
             return None if tensor is None else Shared(tensor)
@@ -98,9 +100,11 @@ class Host(nn.Module):
     @property
     def reference(self) -> Tensor:
         """A tensor of the layer that tells type and device."""
-        tensors = (getattr(self, name) for name in self.tensor_names)
-        found: Tensor = next(tensor for tensor in tensors if tensor is not None)
-        return found
+        for name in self.tensor_names:
+            tensor: Tensor | None = getattr(self, name)
+            if tensor is not None:
+                return tensor
+        raise AttributeError(f"{type(self).__name__} has none of {self.tensor_names}")
 
     @classmethod
     def widths(cls, layer: nn.Module) -> tuple[int, int] | None:  # noqa: ARG003
@@ -122,17 +126,23 @@ class Host(nn.Module):
 
         None where the layer has no such slot, or a mask in the mean network.
         """
-        if self.scope.plan.mean and slot in self.slots and self.posterior(slot).by_input:
-            return None
-        if slot not in self.slots:
+        posterior = self._held.get(slot)
+        if posterior is None or (self.scope.plan.mean and self.posterior(slot).by_input):
             return None
         return factor_of(self.form(slot, Ask(shape=tuple(x.shape[1:]))))
 
     def posterior(self, slot: str) -> Posterior:
         """The posterior in a slot."""
-        posterior = self.slots[slot]
+        posterior = self._held[slot]
         assert isinstance(posterior, Posterior)
         return posterior
+
+    @property
+    def _held(self) -> dict[str, nn.Module | None]:
+        """The slots as a dict: modules look every attribute up in turns, a few times a layer."""
+        slots = self._modules["slots"]
+        assert slots is not None
+        return slots._modules
 
     def settle(self, member: int | None) -> None:
         """Write what a member has besides its slots into the stock layer, before turning back."""

@@ -24,7 +24,9 @@ class ConvolutionHost(Host, _ConvNd):
         """Signs by channel: a sign a pixel would decorrelate the kernel over positions."""
         if slot != "weight":
             return PLAIN
-        return Ask(signs=(self.weight.shape[0], self.weight.shape[1] * self.groups))
+        if self.transposed:  # [I, O / groups, ...]
+            return Ask(signs=(self.in_channels, self.out_channels))
+        return Ask(signs=(self.out_channels, self.in_channels))
 
     @classmethod
     def input_dim(cls, layer: nn.Module) -> int:
@@ -68,7 +70,7 @@ class ConvolutionHost(Host, _ConvNd):
 
     def rows_of(self, input: Tensor) -> Tensor:
         """The input with a batch; without one it can take a single draw only."""
-        if input.dim() != self.weight.dim() - 1:
+        if input.dim() != len(self.kernel_size) + 1:
             return input
         if self.scope.draws("row") > 1 and not self.scope.plan.mean:
             raise PlanError(

@@ -71,4 +71,5 @@ def transposed(form: Form) -> Form:
     if isinstance(form, Selected):
         return form._replace(values=form.values.mT)
     base, left, right = form.base, form.left, form.right
-    return form._replace(base=base.T, left=right.mT, right=left.mT)
+    picked = None if form.picked is None else form.picked[::-1]
+    return form._replace(base=base.T, left=right.mT, right=left.mT, picked=picked)

@@ -16,6 +16,7 @@ class BayesianLinear(Host, nn.Linear):
 
     kind: ClassVar[str] = "linear"
     stock: ClassVar[type[nn.Module]] = nn.Linear
+    integrates: ClassVar[bool] = True
     masks_output: ClassVar[bool] = True
 
     def ask(self, slot: str) -> Ask:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
@@ -16,12 +17,15 @@ from leanbayes.plan import Drawn, Granularity, Scope
 from leanbayes.posteriors.base import (
     Editable,
     Posterior,
-    gradient_of,
+    decay,
     member_index,
     spread_of,
 )
+from leanbayes.posteriors.joint import forms_of, side_by_side
 from leanbayes.posteriors.shards import whole
 
+# Tensors of fewer numbers are drawn together: above it the copy costs more than the calls it saves.
+SHORT = 2**15
 IndexScope = Literal["network", "layer", "input", "element"]
 
 
@@ -79,6 +83,11 @@ class Bank(Posterior):
     def noise_key(self) -> str:
         """Weight and bias of a layer share its index."""
         return f"{self.key.rpartition('.')[0]}#index" if self.index == "layer" else self.key
+
+    @property
+    def single_number(self) -> bool:
+        """The index of a layer."""
+        return self.index == "layer"
 
     def values(self, base: Tensor) -> Tensor:
         """All copies, [K, *base.shape]."""
@@ -164,26 +173,26 @@ class Bank(Posterior):
         order = scope.order(self.granularity) if self.index == "network" else None
         return Selected(self.values(base), self.picks(noise, component), order)
 
-    def joins(self, base: Tensor, scope: Scope) -> Hashable | None:  # noqa: ARG002
-        """Vectors of as many copies under the same kind of index."""
+    def joins(self, base: Tensor, scope: Scope) -> Hashable | None:
+        """Short tensors of as many copies under the same kind of index."""
         plain = self.keep is None and not self.zero_copy and self.further is not None
-        whole_tensor = self.index in ("network", "layer") and base.dim() == 1
-        return (self.index, self.copies, self.granularity) if plain and whole_tensor else None
+        one = self.index == "element" or scope.draws(self.granularity) == 1
+        short = base.dim() == 1 or (one and base.numel() < SHORT)
+        if not (plain and short and self.index != "input"):
+            return None
+        return self.index, self.copies, self.granularity
 
     @classmethod
     def draw_together(
         cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope
     ) -> Sequence[Form]:
-        """As one bank over the entries of all, of which every layer picks its own copy."""
+        """As one bank over the entries of all, of which every layer (or entry) picks its copy."""
         banks = [(q, base) for q, base in sites if isinstance(q, Bank)]
-        further = torch.cat([q.further for q, _ in banks if q.further is not None], 1)
-        copies = torch.cat([torch.cat([base for _, base in banks])[None], further])
-        columns = [
-            pick[:, None].expand(-1, len(base))
-            for pick, (_, base) in zip(_picks_of_all(banks, scope), banks, strict=True)
-        ]
-        parts = torch.split(copies.gather(0, torch.cat(columns, 1)), [len(b) for _, b in banks], 1)
-        return [Shared(part[0]) if len(part) == 1 else PerDraw(part) for part in parts]
+        further = side_by_side([q.further.flatten(1) for q, _ in banks if q.further is not None])
+        copies = torch.cat([torch.cat([base.flatten() for _, base in banks])[None], further])
+        values = copies.gather(0, _picks_of_all(banks, scope))
+        forms = forms_of(values, [base.numel() for _, base in banks])
+        return [_in_shape(form, base) for form, (_, base) in zip(forms, banks, strict=True)]
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:
         """A copy, or the expected value of a draw."""
@@ -226,30 +235,57 @@ class Bank(Posterior):
         cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
     ) -> None:
         """Closed form: `+ scale * p_k * theta_k / prior_std^2` for every copy k."""
+        copies: dict[float, list[Tensor]] = defaultdict(list)
+        for posterior, base in sites:
+            assert isinstance(posterior, Bank)
+            if posterior.prior_std is not None:
+                weight = scale * posterior.decay_share / posterior.prior_std**2
+                own = (base,) if posterior.further is None else (base, posterior.further)
+                copies[weight] += [tensor for tensor in own if editable(tensor)]
         with torch.no_grad():
-            for posterior, base in sites:
-                assert isinstance(posterior, Bank)
-                posterior._add_kl_grads(base, scale, editable)
-
-    def _add_kl_grads(self, base: Tensor, scale: float, editable: Editable) -> None:
-        if self.prior_std is None:
-            return
-        share = self.decay_share
-        for copies in (base, self.further):
-            if copies is not None and editable(copies):
-                gradient_of(copies).add_(copies, alpha=scale * share / self.prior_std**2)
+            for weight, tensors in copies.items():
+                decay(tensors, weight)
 
 
-def _picks_of_all(banks: Sequence[tuple[Bank, Tensor]], scope: Scope) -> list[Tensor]:
-    """Which copy each draw takes, by bank; tensors of a layer share their noise."""
-    noise: dict[str, Tensor] = {}
-    for bank, base in banks:
-        if bank.noise_key not in noise:
-            drawn = scope.taken(bank.noise_key) or bank.drawn(base, scope, Ask())
-            noise[bank.noise_key] = drawn.values
-    first, _ = banks[0]
-    component = scope.component(first.granularity)
+def _in_shape(form: Form, base: Tensor) -> Form:
+    if base.dim() == 1:
+        return form
+    if isinstance(form, Shared):
+        return Shared(form.value.reshape(base.shape))
+    assert isinstance(form, PerDraw)
+    return PerDraw(form.value.reshape(-1, *base.shape))
+
+
+def _picks_of_all(banks: Sequence[tuple[Bank, Tensor]], scope: Scope) -> Tensor:
+    """Which copy each draw takes, by entry, [D, entries]; tensors of a layer share their noise."""
+    first, base = banks[0]
+    draws, component = scope.draws(first.granularity), scope.component(first.granularity)
+    sizes = [base.numel() for _, base in banks]
     if first.index == "network":
-        return [first.picks(next(iter(noise.values())), component)] * len(banks)
-    picks = dict(zip(noise, first.picks(torch.stack([*noise.values()]), component), strict=True))
-    return [picks[bank.noise_key] for bank, _ in banks]
+        return first.picks(base.new_zeros(draws), component)[:, None].expand(-1, sum(sizes))
+    single = torch.empty((), device=base.device, dtype=torch.float32)
+    if first.index == "element":
+        return first.picks(scope.source.uniform("", draws, (sum(sizes),), single), None)
+    picks = _picks_of_layers(banks, scope, single)
+    columns = zip(banks, sizes, strict=True)
+    return torch.cat([picks[q.noise_key].expand(-1, size) for (q, _), size in columns], 1)
+
+
+def _picks_of_layers(
+    banks: Sequence[tuple[Bank, Tensor]], scope: Scope, like: Tensor
+) -> dict[str, Tensor]:
+    """Which copy each draw takes of every layer, [D, 1] by noise key."""
+    first, _ = banks[0]
+    keys = list(dict.fromkeys(q.noise_key for q, _ in banks))
+    noise: dict[str, Tensor] = {}
+    for key in keys:  # no assignment inside a comprehension, which Dynamo does not read
+        drawn = scope.taken(key)
+        if drawn is not None:
+            noise[key] = drawn.values
+    rest = [key for key in keys if key not in noise]
+    if rest:
+        draws = scope.draws(first.granularity)
+        numbers = scope.source.uniform("", draws, (len(rest),), like).unbind(1)
+        noise.update(zip(rest, numbers, strict=True))
+    every = torch.stack([noise[key] for key in keys], 1)
+    return dict(zip(keys, torch.split(first.picks(every, None), 1, 1), strict=True))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.plan import Drawn, Granularity, Scope
+from leanbayes.posteriors.shards import is_shard, local_parts, shard_like
 
 Editable = Callable[[Tensor], bool]  # may the optimiser at hand edit this parameter's gradient?
 
@@ -32,6 +33,7 @@ class Posterior(nn.Module, ABC):
         owns_base: `base` is one of the posterior's own locations and trains at its learning rate.
         composed: Which part of a composition put it there.
         closed_form: `add_kl_grads` gives the gradient of the KL without autograd.
+        integrates: A layer may integrate its noise out, so that nothing is to be drawn beforehand.
         by_input: Its noise has the shape of the activations, so nothing can be drawn beforehand.
     """
 
@@ -44,6 +46,16 @@ class Posterior(nn.Module, ABC):
     composed: int = 0
     closed_form: bool = False
     by_input: ClassVar[bool] = False
+
+    @property
+    def integrates(self) -> bool:
+        """False: a draw is a draw."""
+        return False
+
+    @property
+    def single_number(self) -> bool:
+        """True where the noise of a draw is one uniform number in float32."""
+        return False
 
     @abstractmethod
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
@@ -164,3 +176,37 @@ def gradient_of(parameter: Tensor) -> Tensor:
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     return parameter.grad
+
+
+def add_to_gradients(pairs: Sequence[tuple[Tensor, Tensor]], weight: float) -> None:
+    """`grad += weight * pull` for all pairs of a parameter and a pull that every process holds."""
+    shards = [pair for pair in pairs if is_shard(pair[0])]
+    plain = pairs if not shards else [pair for pair in pairs if not is_shard(pair[0])]
+    for target, pull in shards:
+        gradient_of(target).add_(shard_like(pull.to(target.dtype), target), alpha=weight)
+    if plain:
+        grads = [gradient_of(target) for target, _ in plain]
+        pulls = [like_gradient(pull, grad) for grad, (_, pull) in zip(grads, plain, strict=True)]
+        torch._foreach_add_(grads, pulls, alpha=weight)
+
+
+def like_gradient(pull: Tensor, grad: Tensor) -> Tensor:
+    """In the type of the gradient; without a call where it has that type."""
+    return pull if pull.dtype == grad.dtype else pull.to(grad.dtype)
+
+
+def decay(parameters: Sequence[Tensor], weight: float) -> None:
+    """`grad += weight * parameter` for all of them, shards where they lie."""
+    if parameters:
+        grads = local_parts([gradient_of(parameter) for parameter in parameters])
+        own = zip(local_parts(parameters), grads, strict=True)
+        pulls = [like_gradient(part, grad) for part, grad in own]
+        torch._foreach_add_(grads, pulls, alpha=weight)
+
+
+def add_product(target: Tensor, tensor: Tensor, factor: Tensor, weight: float) -> None:
+    """`grad += weight * tensor * factor`, without a product of its size where it is at hand."""
+    if is_shard(target) or target.dtype != tensor.dtype:
+        add_to_gradients([(target, tensor * factor)], weight)
+    else:
+        gradient_of(target).addcmul_(tensor, factor, value=weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Drawn, Granularity, Scope
-from leanbayes.posteriors.base import Posterior
+from leanbayes.posteriors.base import Editable, Posterior
 
 
 class _Bernoulli(Posterior):
@@ -19,6 +20,7 @@ class _Bernoulli(Posterior):
     It has no parameters and no KL: the prior is weight decay.
     """
 
+    closed_form = True
     regularises_base = False
 
     def __init__(self, rate: float) -> None:
@@ -42,6 +44,12 @@ class _Bernoulli(Posterior):
     def kl(self, base: Tensor) -> Tensor:
         """Zero: the prior is weight decay."""
         return base.new_zeros(())
+
+    @classmethod
+    def add_kl_grads(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
+    ) -> None:
+        """Nothing to add."""
 
 
 class Mask(_Bernoulli):

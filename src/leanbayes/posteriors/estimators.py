@@ -26,6 +26,11 @@ class MeanFieldPosterior(Posterior):
         self.estimator = estimator
         self.granularity = "batch" if estimator == "shared" else "row"
 
+    @property
+    def integrates(self) -> bool:
+        """True where the estimator integrates the noise out if a layer can."""
+        return self.estimator in ("auto", "local")
+
     def spread(self, base: Tensor) -> Tensor:
         """Standard deviation of every entry."""
         return self.std(base)

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from leanbayes.forms import Ask, Form, PerDraw, Shared
+from leanbayes.forms import Ask, Form, Shared
 from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Scope
@@ -18,12 +19,14 @@ from leanbayes.posteriors.base import (
     Editable,
     Posterior,
     gradient_of,
+    like_gradient,
     member_index,
     spread_of,
 )
+from leanbayes.posteriors.joint import forms_of, side_by_side
 from leanbayes.posteriors.kl import cauchy_kl, normal_kl, pairwise_terms
 from leanbayes.posteriors.scale import inverse_softplus, softplus
-from leanbayes.posteriors.shards import local_part, whole
+from leanbayes.posteriors.shards import local_parts, whole
 
 Law = Literal["normal", "cauchy"]
 KLRule = Literal["mean", "sum", "averaged_draw", "pairwise"]
@@ -128,14 +131,15 @@ class FactorBank(Posterior):
         """As one bank over the channels of all."""
         banks = [q for q, _ in sites if isinstance(q, FactorBank)]
         first, base = banks[0], sites[0][1]
-        location, rho = (torch.cat([getattr(q, n) for q in banks], 1) for n in ("location", "rho"))
+        location, rho = (
+            side_by_side([getattr(q, name) for q in banks]) for name in ("location", "rho")
+        )
         noise = first.numbers(
             scope.draws(first.granularity), location.shape[1:], base, scope.source
         )
         component = scope.component(first.granularity)
         values = first.values(location, rho, noise.to(base.dtype), component)
-        parts = torch.split(values, [q.location.shape[1] for q in banks], 1)
-        return [Shared(part[0]) if len(part) == 1 else PerDraw(part) for part in parts]
+        return forms_of(values, [q.location.shape[1] for q in banks])
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
         """The location of a member, or their average."""
@@ -200,17 +204,20 @@ def _slopes(law: Law, gap: Tensor, scale: Tensor, prior: float) -> tuple[Tensor,
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([at_least_float32(local_part(t)).flatten() for t in tensors])
+    parts = [at_least_float32(part) for part in local_parts(tensors)]
+    joined: Tensor = _flatten_dense_tensors(parts)  # type: ignore[no-untyped-call]
+    return joined
 
 
 def _add(targets: Sequence[Tensor], grad: Tensor, weight: float, editable: Editable) -> None:
     """Add the pieces of a joined gradient to the gradients of the targets."""
-    parts = torch.split(grad, [local_part(t).numel() for t in targets])
+    pieces = _unflatten_dense_tensors(grad, local_parts(targets))  # type: ignore[no-untyped-call]
     pairs = [
-        (local_part(gradient_of(t)), part)
-        for t, part in zip(targets, parts, strict=True)
-        if editable(t)
+        (gradient_of(target), piece)
+        for target, piece in zip(targets, pieces, strict=True)
+        if editable(target) and piece.numel()  # a process may have no shard
     ]
     if pairs:
-        grads = [g for g, _ in pairs]
-        torch._foreach_add_(grads, [p.reshape(g.shape).to(g.dtype) for g, p in pairs], alpha=weight)
+        grads = local_parts([g for g, _ in pairs])
+        pulls = [like_gradient(piece, g) for g, (_, piece) in zip(grads, pairs, strict=True)]
+        torch._foreach_add_(grads, pulls, alpha=weight)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes.forms import Form, LowRank, Shared
 from leanbayes.noise import NoiseSource
-from leanbayes.ops import at_least_float32, candidate
+from leanbayes.ops import at_least_float32, candidate, is_turned
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import (
     Editable,
     Posterior,
-    gradient_of,
+    add_product,
+    add_to_gradients,
     member_index,
 )
-from leanbayes.posteriors.shards import shard_like, whole
+from leanbayes.posteriors.joint import side_by_side
+from leanbayes.posteriors.shards import whole
 
 
 class LowRankScale(Posterior):
@@ -79,6 +82,35 @@ class LowRankScale(Posterior):
             return Shared(candidate(one, 0))
         return form._replace(order=scope.order(self.granularity))
 
+    def joins(self, base: Tensor, scope: Scope) -> Hashable | None:
+        """Candidates by row whose factors scale channels."""
+        by_channel = self.right.shape[2] == base.shape[1]
+        several = scope.draws(self.granularity) > 1
+        return (self.members, self.granularity) if by_channel and several else None
+
+    @classmethod
+    def draw_together(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope
+    ) -> Sequence[Form]:
+        """The factors of all as one table, of which every draw reads its candidate's row."""
+        low = [(q, base) for q, base in sites if isinstance(q, LowRankScale)]
+        tables = [p.flatten(1) for q, _ in low for p in (q.left, q.right)]
+        first, base = low[0]
+        draws, component = scope.draws(first.granularity), scope.component(first.granularity)
+        index = member_index(component, draws, first.members, base.device)
+        rows = side_by_side(tables).index_select(0, index)
+        parts = torch.split(rows, [table.shape[1] for table in tables], 1)
+        return [
+            LowRank(base, q.left, q.right, index, picked=q._by_rank(left, right))
+            for (q, base), left, right in zip(low, parts[::2], parts[1::2], strict=True)
+        ]
+
+    def _by_rank(self, left: Tensor, right: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """From flattened factors [D, ...] to those of one rank each."""
+        if self.rank == 1:
+            return (left,), (right,)
+        return left.unflatten(1, (-1, self.rank)).unbind(2), right.chunk(self.rank, 1)  # type: ignore[no-untyped-call]
+
     def _form(self, base: Tensor, draws: int, component: Tensor | None) -> LowRank:
         index = member_index(component, draws, self.members, base.device)
         return LowRank(base, self.left, self.right, index)
@@ -114,7 +146,9 @@ class LowRankScale(Posterior):
     def _squares(self, base: Tensor) -> Tensor:
         """W^2 as a matrix with the columns of the right factor."""
         square = at_least_float32(base).square()
-        return square.reshape(base.shape[0], self.right.shape[2], -1).sum(-1)
+        if self.right.shape[2] * base.shape[0] == base.numel():
+            return square.reshape(base.shape[0], -1)
+        return square.sum(tuple(range(2, base.dim())))  # not reshaped: that copies channels last
 
     @classmethod
     def add_kl_grads(
@@ -125,30 +159,92 @@ class LowRankScale(Posterior):
         With G_k = A_k * W^2: dL_k = G_k R_k^T, dR_k = L_k^T G_k, dW = W * mean_k A_k^2, all over
         prior_std^2 and the first two over K; K times as much where the terms are summed.
         """
+        by_weight: dict[float, list[tuple[LowRankScale, Tensor]]] = defaultdict(list)
+        for posterior, base in sites:
+            assert isinstance(posterior, LowRankScale)
+            weight = scale * posterior.share / posterior.prior_std**2
+            by_weight[weight].append((posterior, base))
         with torch.no_grad():
-            for posterior, base in sites:
-                assert isinstance(posterior, LowRankScale)
-                posterior._add_kl_grads(base, scale / posterior.prior_std**2, editable)
+            for weight, group in by_weight.items():
+                plain = [(q, base) for q, base in group if q.rank == 1]
+                edit_rank_one(plain, weight, editable)
+                for posterior, base in group:
+                    if posterior.rank > 1:
+                        posterior._add_kl_grads(base, weight, editable)
 
-    def _add_kl_grads(self, base: Tensor, scale: float, editable: Editable) -> None:
-        weight, left, right = (at_least_float32(whole(p)) for p in (base, self.left, self.right))
-        squares = self._squares(weight)
-        if self.rank == 1:
-            l2, r2 = left[..., 0] ** 2, right[:, 0] ** 2
-            parts = (left * (r2 @ squares.T)[..., None], right * (l2 @ squares)[:, None], l2.T @ r2)
-        else:
-            product = left @ right
-            inner = product * squares
-            parts = (inner @ right.mT, left.mT @ inner, product.square().sum(0))
-        shared = weight * spread_over(parts[2], weight)
-        for target, grad in ((self.left, parts[0]), (self.right, parts[1]), (base, shared)):
-            if editable(target):
-                part = shard_like(grad.to(target.dtype), target)
-                gradient_of(target).add_(part, alpha=scale * self.share)
+    def _add_kl_grads(self, base: Tensor, weight: float, editable: Editable) -> None:
+        tensor, left, right = (at_least_float32(whole(p)) for p in (base, self.left, self.right))
+        product = left @ right
+        inner = product * self._squares(tensor)
+        pairs = [(self.left, inner @ right.mT), (self.right, left.mT @ inner)]
+        add_to_gradients([pair for pair in pairs if editable(pair[0])], weight)
+        if editable(base):
+            add_product(base, tensor, spread_over(product.square_().sum(0), tensor), weight)
 
 
 def spread_over(matrix: Tensor, base: Tensor) -> Tensor:
     """A factor matrix in the shape of the tensor; columns by channel repeat over positions."""
-    if matrix.shape[1] == base[0].numel():
+    if matrix.numel() == base.numel():
         return matrix.reshape(base.shape)
     return matrix.reshape(*matrix.shape, *(1,) * (base.dim() - 2))
+
+
+def edit_rank_one(
+    group: Sequence[tuple[LowRankScale, Tensor]], weight: float, editable: Editable
+) -> None:
+    """`dL = L * (W^2 R^2)`, `dR = R * (L^2 W^2)`, `dW = W * (L^2 R^2)`: no candidate is built.
+
+    Three products of matrices a tensor; the factors, short vectors, are squared and added at once.
+    """
+    if not group:
+        return
+    factors = [at_least_float32(whole(p)) for q, _ in group for p in (q.left, q.right)]
+    squares = torch._foreach_mul(factors, factors)
+    pulls: list[Tensor] = []
+    for (_, base), left, right in zip(group, squares[::2], squares[1::2], strict=True):
+        tensor = at_least_float32(whole(base))
+        rows, columns = left.squeeze(2), _as_stored(right.squeeze(1), tensor)
+        entries = _squared(tensor, columns.shape[1])
+        pulls.append(torch.mm(columns, entries.T).unsqueeze(2))
+        pulls.append(_as_named(torch.mm(rows, entries), tensor).unsqueeze(1))
+        if editable(base):
+            add_product(base, tensor, _over(torch.mm(rows.T, columns), tensor), weight)
+    torch._foreach_mul_(pulls, factors)
+    targets = [p for q, _ in group for p in (q.left, q.right)]
+    pairs = zip(targets, pulls, strict=True)
+    add_to_gradients([pair for pair in pairs if editable(pair[0])], weight)
+
+
+def _squared(tensor: Tensor, columns: int) -> Tensor:
+    """W^2 as a matrix: by channel, or by entry in the order of memory."""
+    if columns * tensor.shape[0] != tensor.numel():
+        return tensor.square().sum(tuple(range(2, tensor.dim())))
+    return (tensor.permute(0, 2, 3, 1) if is_turned(tensor) else tensor).square().flatten(1)
+
+
+def _reordered(columns: Tensor, tensor: Tensor) -> bool:
+    return columns.shape[1] * tensor.shape[0] == tensor.numel() and is_turned(tensor)
+
+
+def _as_stored(columns: Tensor, tensor: Tensor) -> Tensor:
+    """Columns by kernel position in the order in which a tensor channels last holds them."""
+    if not _reordered(columns, tensor):
+        return columns
+    return columns.reshape(-1, *tensor.shape[1:]).permute(0, 2, 3, 1).flatten(1)
+
+
+def _as_named(columns: Tensor, tensor: Tensor) -> Tensor:
+    """The inverse."""
+    if not _reordered(columns, tensor):
+        return columns
+    return _named(columns, tensor).flatten(1)
+
+
+def _over(matrix: Tensor, tensor: Tensor) -> Tensor:
+    """A matrix of stored columns in the shape of the tensor."""
+    return _named(matrix, tensor) if _reordered(matrix, tensor) else spread_over(matrix, tensor)
+
+
+def _named(columns: Tensor, tensor: Tensor) -> Tensor:
+    _, inputs, high, wide = tensor.shape
+    return columns.reshape(-1, high, wide, inputs).permute(0, 3, 1, 2)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from torch import Tensor, nn
 
+from leanbayes.forms import Form
 from leanbayes.noise import NoiseSource
+from leanbayes.plan import Scope
 from leanbayes.posteriors.base import Editable, Posterior, member_index, spread_of
+from leanbayes.posteriors.joint import forms_of, side_by_side
 
 
 class PointFactors(Posterior):
@@ -34,7 +37,25 @@ class PointFactors(Posterior):
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """The factors of each draw's member, [draws, C]."""
-        return self.location[member_index(component, len(noise), self.members, noise.device)]
+        index = member_index(component, len(noise), self.members, noise.device)
+        # index_select: its backward pass adds rows, where that of indexing sorts them.
+        return self.location.index_select(0, index)
+
+    def joins(self, base: Tensor, scope: Scope) -> Hashable | None:  # noqa: ARG002
+        """Factors of as many members."""
+        return self.members, self.granularity, self.location.dtype
+
+    @classmethod
+    def draw_together(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope
+    ) -> Sequence[Form]:
+        """As one table over the channels of all."""
+        points = [q for q, _ in sites if isinstance(q, PointFactors)]
+        first = points[0]
+        draws, component = scope.draws(first.granularity), scope.component(first.granularity)
+        index = member_index(component, draws, first.members, first.location.device)
+        values = side_by_side([q.location for q in points]).index_select(0, index)
+        return forms_of(values, [q.location.shape[1] for q in points])
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
         """The factors of a member, or their average."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
+
+PLAIN = frozenset({Tensor, nn.Parameter})
 
 
 def is_shard(tensor: Tensor) -> bool:
     """True for a distributed tensor."""
     # A look-up that fails costs a microsecond, so the common types go first.
-    return type(tensor) not in (Tensor, nn.Parameter) and hasattr(tensor, "full_tensor")
+    return type(tensor) not in PLAIN and hasattr(tensor, "full_tensor")
 
 
 def local_part(tensor: Tensor) -> Tensor:
@@ -20,6 +23,11 @@ def local_part(tensor: Tensor) -> Tensor:
     distributed: Any = tensor
     part: Tensor = distributed.to_local()
     return part
+
+
+def local_parts(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Those of many tensors."""
+    return [t if type(t) in PLAIN else local_part(t) for t in tensors]
 
 
 def whole(tensor: Tensor) -> Tensor:

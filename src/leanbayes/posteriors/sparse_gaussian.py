@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from itertools import accumulate
 from typing import Any, Literal
 
 import torch
@@ -13,11 +14,11 @@ from leanbayes.forms import Ask, Form, Moments, PerDraw, Shared
 from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Drawn, Scope
-from leanbayes.posteriors.base import Editable, Posterior, gradient_of
+from leanbayes.posteriors.base import Editable, Posterior, gradient_of, like_gradient
 from leanbayes.posteriors.estimators import Estimator, MeanFieldPosterior
 from leanbayes.posteriors.kl import normal_kl
 from leanbayes.posteriors.scale import inverse_softplus, softplus
-from leanbayes.posteriors.shards import local_part
+from leanbayes.posteriors.shards import is_shard, local_parts
 
 Reduction = Literal["sum", "tensor_mean"]
 
@@ -116,6 +117,30 @@ class SparseGaussian(MeanFieldPosterior):
             return super().realise(base, drawn, scope)
         return self._shifted(base, softplus(self.rho) * drawn.values.to(self.rho.dtype))
 
+    def joins(self, base: Tensor, scope: Scope) -> Hashable | None:  # noqa: ARG002
+        """Tensors of which the pass takes one draw."""
+        return self.rho.dtype if scope.draws(self.granularity) == 1 else None
+
+    @classmethod
+    def draw_together(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope
+    ) -> Sequence[Form]:
+        """The noise of all as one vector, of which every tensor gets its part."""
+        # Vectors last: their parts of the noise lie together, and they are shifted as one.
+        sparse = [(q, base) for q, base in sites if isinstance(q, SparseGaussian)]
+        ordered = sorted(sparse, key=lambda site: site[1].dim() == 1)
+        rho = torch.cat([q.rho for q, _ in ordered])
+        noise = scope.source.normal("", 1, rho.shape, sparse[0][1])[0]
+        shift = (softplus(rho) * noise.to(rho.dtype)).to(noise.dtype)
+        larger = [(q, base) for q, base in ordered if base.dim() != 1]
+        sizes = [len(q.rho) for q, _ in larger]
+        *shifts, rest = torch.split(shift, [*sizes, len(shift) - sum(sizes)])
+        drawn = zip(larger, shifts, strict=True)
+        values = [torch.put(base, q.entries, s, accumulate=True) for (q, base), s in drawn]
+        values += _shifted_vectors(ordered[len(larger) :], rest)
+        forms = {q.key: Shared(v) for (q, _), v in zip(ordered, values, strict=True)}
+        return [forms[q.key] for q, _ in sparse]
+
     @property
     def kl_factor(self) -> float:
         """1, or 1 / k under the reduction by tensor."""
@@ -134,38 +159,60 @@ class SparseGaussian(MeanFieldPosterior):
     ) -> None:
         """`+ scale * base_i / prior_std^2`, `+ scale * (s / prior_std^2 - 1 / s) * sigmoid(rho)`.
 
-        A few kernels a tensor for the means, a few in all for the scales. Shards are edited where
+        Two kernels a tensor for the means, a few in all for the scales. Shards are edited where
         they lie, without communication.
         """
         groups: dict[tuple[object, ...], list[SparseGaussian]] = defaultdict(list)
+        means: list[tuple[SparseGaussian, Tensor]] = []
+        for posterior, base in sites:
+            assert isinstance(posterior, SparseGaussian)
+            if editable(base):
+                means.append((posterior, base))
+            rho = posterior.rho
+            if editable(rho):
+                alike = (posterior.prior_std, posterior.kl_factor, rho.device, rho.dtype)
+                groups[alike].append(posterior)
         with torch.no_grad():
-            for posterior, base in sites:
-                assert isinstance(posterior, SparseGaussian)
-                factor = scale * posterior.kl_factor
-                if editable(base):
-                    posterior._edit_mean(base, factor / posterior.prior_std**2)
-                rho = posterior.rho
-                if editable(rho):
-                    alike = (posterior.prior_std, factor, rho.device, rho.dtype)
-                    groups[alike].append(posterior)
+            _edit_means(means, scale)
             for group in groups.values():
                 _edit_scales(group, scale * group[0].kl_factor)
-
-    def _edit_mean(self, base: Tensor, scale: float) -> None:
-        entries = local_entries(self.entries, base)
-        grad = local_part(gradient_of(base))
-        pull = torch.take(local_part(base), entries).to(grad.dtype).mul_(scale)
-        grad.put_(entries, pull, accumulate=True)
 
     def extra_repr(self) -> str:
         """The number of random entries."""
         return f"entries={len(self.entries)}, prior_std={self.prior_std:g}"
 
 
+def _shifted_vectors(
+    sites: Sequence[tuple[SparseGaussian, Tensor]], shift: Tensor
+) -> Sequence[Tensor]:
+    """Vectors as one, with the shifts of all at their entries."""
+    if not sites:
+        return ()
+    sizes = [len(base) for _, base in sites]
+    starts = [*accumulate(sizes, initial=0)][:-1]
+    where = torch.cat(torch._foreach_add([q.entries for q, _ in sites], starts))
+    return torch.split(torch.cat([base for _, base in sites]).index_add(0, where, shift), sizes)
+
+
+def _edit_means(sites: Sequence[tuple[SparseGaussian, Tensor]], scale: float) -> None:
+    if not sites:
+        return
+    entries = [local_entries(q.entries, base) for q, base in sites]
+    grads = local_parts([gradient_of(base) for _, base in sites])
+    bases = local_parts([base for _, base in sites])
+    pulls = [
+        like_gradient(torch.take(base, own), grad)
+        for base, own, grad in zip(bases, entries, grads, strict=True)
+    ]
+    torch._foreach_mul_(pulls, [scale * q.kl_factor / q.prior_std**2 for q, _ in sites])
+    for grad, own, pull in zip(grads, entries, pulls, strict=True):
+        grad.put_(own, pull, accumulate=True)
+
+
 def _edit_scales(group: list[SparseGaussian], scale: float) -> None:
     """All rhos as one vector: a handful of kernels for the whole network."""
-    rhos = [local_part(posterior.rho) for posterior in group]
-    grads = [local_part(gradient_of(posterior.rho)) for posterior in group]
+    rhos = local_parts([posterior.rho for posterior in group])
+    grads = local_parts([gradient_of(posterior.rho) for posterior in group])
     rho = at_least_float32(torch.cat(rhos))
     std = softplus(rho)
     pull = (std / group[0].prior_std ** 2 - std.reciprocal()).mul_(rho.sigmoid()).mul_(scale)
@@ -180,7 +227,7 @@ def _whole(tensor: Tensor) -> Tensor:
 
 def local_entries(entries: Tensor, base: Any) -> Tensor:
     """Flat indices into the whole tensor as flat indices into the shard of this process."""
-    if not hasattr(base, "device_mesh"):
+    if not is_shard(base):
         return entries
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 

@@ -13,9 +13,40 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from leanbayes.errors import PlanError
 from leanbayes.forms import Flipped, Form, LowRank, Moments, PerDraw, Selected, Shared, order_of
-from leanbayes.fused import scale_rows, scales
+from leanbayes.ops.rows import (
+    added,
+    affine,
+    blocks,
+    check_blocks,
+    is_turned,
+    plus_scaled,
+    rejoined,
+    scaled,
+    shifted,
+)
+
+__all__ = [
+    "Convolve",
+    "added",
+    "affine",
+    "at_least_float32",
+    "blocks",
+    "by_component",
+    "by_rank",
+    "candidate",
+    "channel_scaled",
+    "check_blocks",
+    "convolution",
+    "embedding",
+    "is_turned",
+    "linear",
+    "plus_scaled",
+    "rejoined",
+    "scaled",
+    "shifted",
+    "with_factors",
+]
 
 Convolve = Callable[[Tensor, Tensor, int], Tensor]  # (rows, weight, blocks of channels)
 
@@ -37,10 +68,9 @@ def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
     if isinstance(weight, Moments):
         return _local_linear(x, weight.mean, weight.variance, bias)
     if isinstance(weight, Selected):
-        values = weight.values
+        values = weight.values.unbind()  # once: every `values[k]` would have a gradient of K copies
         return added(by_component(x, weight, lambda rows, k: F.linear(rows, values[k])), bias, -1)
-    base, left, right, index = weight.base, weight.left, weight.right, weight.component
-    return added(_low_rank_linear(x, base, left[index], right[index]), bias, -1)
+    return added(_low_rank_linear(x, weight), bias, -1)
 
 
 def _local_linear(x: Tensor, mean: Tensor, variance: Tensor, bias: Form | None) -> Tensor:
@@ -84,7 +114,7 @@ def convolution(
         noise = convolve(scaled(x, before, 1), weight.delta, 1)
         y = plus_scaled(convolve(x, weight.mean, 1), noise, after, 1)
     elif isinstance(weight, Selected):
-        values = weight.values
+        values = weight.values.unbind()
         y = by_component(x, weight, lambda rows, k: convolve(rows, values[k], 1))
     elif isinstance(weight, LowRank):
         if weight.right.shape[2] == weight.base.shape[1]:  # by channel, or kernels of one position
@@ -105,27 +135,41 @@ def candidate(form: LowRank, k: int) -> Tensor:
     return form.base * product.reshape(*product.shape, *(1,) * (len(shape) - 2))
 
 
-def _low_rank_linear(x: Tensor, base: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """`sum_j left_j * (W (right_j * x))`: rows scaled, one product for all ranks, rows summed."""
-    rows = blocks(x, len(left)).reshape(len(left), -1, 1, x.shape[-1])
-    y = F.linear(rows * right.to(x.dtype)[:, None], base)  # [D, rows, r, O]
-    y = (y * left.to(y.dtype).transpose(1, 2)[:, None]).sum(2)
-    return rejoined(y, (*x.shape[:-1], base.shape[0]))
+def _low_rank_linear(x: Tensor, form: LowRank) -> Tensor:
+    """`sum_j left_j * (W (right_j * x))`: scale, multiply, scale, sum ranks."""
+    pairs = zip(*_picked(form), strict=True)
+    parts = [scaled(F.linear(scaled(x, r, -1), form.base), left, -1) for left, r in pairs]
+    return reduce(torch.add, parts)
 
 
 def _low_rank_convolution(x: Tensor, form: LowRank, convolve: Convolve, transposed: bool) -> Tensor:
     """Factors by channel commute with the kernel's positions: scale, convolve, scale, sum ranks."""
-    left, right = form.left[form.component].unbind(2), form.right[form.component].unbind(1)
     parts = []
-    for rows, columns in zip(left, right, strict=True):  # of one rank each, [D, channels]
+    for rows, columns in zip(*_picked(form), strict=True):  # of one rank each, [D, channels]
         before, after = (rows, columns) if transposed else (columns, rows)
         y = convolve(scaled(x, _tiled(before, x.shape[1]), 1), form.base, 1)
         parts.append(scaled(y, _tiled(after, y.shape[1]), 1))
     return reduce(torch.add, parts)
 
 
+def _picked(form: LowRank) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """The factors of every draw by rank, [D, channels] each."""
+    if form.picked is not None:
+        return form.picked
+    # index_select: its backward pass adds rows, where that of indexing sorts them.
+    left, right = (f.index_select(0, form.component) for f in (form.left, form.right))
+    return by_rank(left, 2), by_rank(right, 1)
+
+
+def by_rank(factors: Tensor, dim: int) -> Sequence[Tensor]:
+    """Factors of one rank each."""
+    return factors.unbind(dim) if factors.shape[dim] > 1 else (factors.squeeze(dim),)
+
+
 def _tiled(factor: Tensor, channels: int) -> Tensor:
     """Factors of the channels of one group, for all groups."""
+    if factor.shape[1] == channels:
+        return factor
     return factor.repeat(1, channels // factor.shape[1])
 
 
@@ -229,7 +273,7 @@ def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
     large = x.shape[0] > 8 * draws > 8 and 32 * weight.numel() <= x.numel()
     large = large or (is_turned(x) and x.shape[0] >= 8 * draws)
     if large and not torch.compiler.is_compiling():  # a call a block: rows stay where they are
-        pairs = zip(torch.split(x, x.shape[0] // draws), weight.unbind(), strict=True)
+        pairs = zip(torch.split(x, x.shape[0] // draws), _kernels_of(weight, x), strict=True)
         return torch.cat([convolve(part, kernel, 1) for part, kernel in pairs])
     folded = blocks(x, draws).transpose(0, 1)
     rows = folded.shape[0]
@@ -239,20 +283,18 @@ def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
     return rejoined(y, (draws * rows, *y.shape[2:]))
 
 
-def is_turned(x: Tensor) -> bool:
-    """True for images that lie channels last in memory."""
-    turned = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
-    return turned and not x.is_contiguous()
+def _kernels_of(weight: Tensor, x: Tensor) -> Sequence[Tensor]:
+    """The kernel of every draw, in the type and layout of a convolution of x: changed all at once.
 
-
-def affine(x: Tensor, weight: Form | None, bias: Form | None, channel_dim: int) -> Tensor:
-    """`x * weight + bias` along one channel dimension, by block of rows."""
-    w = None if weight is None else _by_row(weight, x, channel_dim)
-    b = None if bias is None else _by_row(bias, x, channel_dim)
-    if w is not None and b is not None:
-        return torch.addcmul(b, x, w)
-    y = x if w is None else x * w
-    return y if b is None else y + b
+    Otherwise autocast and the convolution would do so kernel by kernel.
+    """
+    device, dtype = x.device.type, weight.dtype
+    if torch.is_autocast_enabled(device) and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(device)
+    if not is_turned(x):
+        return weight.to(dtype).unbind()
+    kernels = weight.flatten(0, 1).to(dtype, memory_format=torch.channels_last)
+    return torch.split(kernels, weight.shape[1])
 
 
 def embedding(
@@ -295,84 +337,5 @@ def _flipped_rows(ids: Tensor, delta: Tensor, sign0: Tensor | None, sign1: Tenso
     return noise.reshape(*ids.shape, delta.shape[-1])
 
 
-def scaled(x: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
-    """Multiply each block of rows by its own factor: by channel [D, C], or by element [D, ...]."""
-    if factor is None:
-        return x
-    if channel_dim == 1 and scales(x, factor):
-        check_blocks(x, len(factor))
-        return scale_rows(x, factor)
-    if factor.dim() == x.dim() > 2:
-        return rejoined(blocks(x, len(factor)) * factor.to(x.dtype).unsqueeze(1), x.shape)
-    return x * _by_row(PerDraw(factor), x, channel_dim)
-
-
-def plus_scaled(x: Tensor, y: Tensor, factor: Tensor | None, channel_dim: int) -> Tensor:
-    """`x + y * factor` in one pass; factor [D, C]."""
-    if factor is None:
-        return x + y
-    if channel_dim == 1 and scales(y, factor):
-        return x + scaled(y, factor, 1)
-    return torch.addcmul(x, y, _by_row(PerDraw(factor), y, channel_dim))
-
-
-def added(x: Tensor, bias: Form | None, channel_dim: int) -> Tensor:
-    """Add a drawn bias along one channel dimension."""
-    return x if bias is None else affine(x, None, bias, channel_dim)
-
-
-def shifted(x: Tensor, bias: Form | None, channel_dim: int) -> Tensor:
-    """Add the bias unless the stock operation has added it already (one value, or integrated)."""
-    return added(x, bias, channel_dim) if isinstance(bias, PerDraw) else x
-
-
 def _shared(bias: Form | None) -> Tensor | None:
     return bias.value if isinstance(bias, Shared) else None
-
-
-def _by_row(form: Form, x: Tensor, channel_dim: int) -> Tensor:
-    """A channel vector a row (or one for all) that broadcasts against x.
-
-    By row, not by block of rows: x keeps its dimensions, and the gradient is summed over positions,
-    which lie together, before it is summed over rows.
-    """
-    if not isinstance(form, (Shared, PerDraw)):
-        raise TypeError(f"a channel vector cannot take the form {type(form).__name__}")
-    value = form.value.to(x.dtype)
-    if isinstance(form, Shared):
-        value = value.unsqueeze(0)
-    draws, shape = value.shape[0], value.shape[1:]
-    check_blocks(x, draws)
-    if draws not in (1, x.shape[0]):
-        repeated = value.unsqueeze(1).expand(draws, x.shape[0] // draws, *shape)
-        value = repeated.reshape(x.shape[0], *shape)
-    inner = x.dim() - 1 if channel_dim == -1 else channel_dim
-    after = x.dim() - inner - len(shape)
-    return value.reshape(value.shape[0], *(1,) * (inner - 1), *shape, *(1,) * after)
-
-
-def check_blocks(x: Tensor, draws: int) -> None:
-    """Raise unless the rows can be cut into so many blocks."""
-    if x.shape[0] % draws != 0:
-        raise PlanError(
-            f"a layer got {x.shape[0]} rows for {draws} draws: its input does not hold the batch "
-            "in dim 0 (positions without a batch, say). Give it one copy a row, x.expand(rows, "
-            "...), or leave the layer out: select=~lb.select.by_name(...)"
-        )
-
-
-def blocks(x: Tensor, draws: int) -> Tensor:
-    """The rows of every draw: [D * R, ...] as [D, R, ...]."""
-    check_blocks(x, draws)
-    return x.reshape(draws, x.shape[0] // draws, *x.shape[1:])
-
-
-def rejoined(y: Tensor, shape: Sequence[int]) -> Tensor:
-    """A temporary with its rows in one dimension again, as a tensor of its own and not a view.
-
-    Networks write into the outputs of layers (`ReLU(inplace=True)`), and a write into a view drops
-    the hooks that FSDP2 has put on it.
-    """
-    mergeable = y.stride(0) == y.shape[1] * y.stride(1) or 1 in y.shape[:2]
-    own: Tensor = torch.ops.aten._unsafe_view(y if mergeable else y.contiguous(), list(shape))
-    return own
