@@ -94,7 +94,7 @@ def test_settings_are_those_of_the_table_and_of_the_device():
     )
     assert (config.precision, config.channels_last, config.resident) == ("bf16", True, True)
     assert tuning(Ablations(), "emp").precision == "fp32"
-    assert tuning(plan, "implicit_4").posterior_lr == 0.2
+    assert tuning(plan, "implicit_4").posterior_lr == 1e-2
     assert method_of("mean_field", 123).num_data == 123
     assert method_of("ecmp", 123).scope == "element"
     assert method_of("mc_dropout", 123).where == lb.select.by_name("stage*.conv2")

@@ -1,8 +1,9 @@
-"""The kernels in Triton; imported where one is launched."""
+"""The kernels in Triton; imported where one is launched.
 
-from __future__ import annotations
-
-from typing import Any
+Triton 3.6 reads annotations of arguments as code, so that only `tl.constexpr` may stand there.
+"""
+# mypy: disable-error-code="no-untyped-def"
+# ruff: noqa: ANN001, ANN201
 
 import triton
 import triton.language as tl
@@ -10,15 +11,15 @@ import triton.language as tl
 
 @triton.jit  # type: ignore[untyped-decorator]
 def scale(  # noqa: PLR0913
-    x: Any,
-    factor: Any,
-    out: Any,
-    pixels: Any,
-    channels: Any,
-    span: Any,
+    x,
+    factor,
+    out,
+    pixels,
+    channels,
+    span,
     TALL: tl.constexpr,
     WIDE: tl.constexpr,
-) -> None:
+):
     """`out[p, c] = x[p, c] * factor[p // span, c]`: a tile of pixels and channels a program."""
     pixel = tl.program_id(0) * TALL + tl.arange(0, TALL)
     channel = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
@@ -32,18 +33,18 @@ def scale(  # noqa: PLR0913
 
 @triton.jit  # type: ignore[untyped-decorator]
 def scale_backward(  # noqa: PLR0913
-    x: Any,
-    factor: Any,
-    grad: Any,
-    dx: Any,
-    found: Any,
-    size: Any,
-    channels: Any,
-    each: Any,
+    x,
+    factor,
+    grad,
+    dx,
+    found,
+    size,
+    channels,
+    each,
     TALL: tl.constexpr,
     WIDE: tl.constexpr,
     INPUTS: tl.constexpr,
-) -> None:
+):
     """A program has one row and some channels: it goes through the pixels of the row."""
     row = tl.program_id(0)
     channel = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
