@@ -39,7 +39,6 @@ METHODS = {
     "network": lb.Patching(init_std=0.5, scope="network"),
     "elements": lb.Patching(init_std=0.5, cross=True),
     "elements_by_row": lb.Patching(init_std=0.5, cross=True, granularity="row"),
-    "exemplar": lb.MeanField(estimator="exemplar", groups=3, init_std=0.3),
     "points": lb.BatchEnsemble(members=2, init_std=0.3),
     "candidates": lb.SharedEnsemble(members=3, init_std=0.3, per_channel=True),
     "candidates_of_rank_two": lb.SharedEnsemble(members=3, rank=2, init_std=0.3, per_channel=True),

@@ -7,6 +7,7 @@ import pytest
 import leanbayes as lb
 from leanbayes.cli.compare_data import Sets
 from leanbayes.cli.compare_settings import labelled, lineup_of
+from leanbayes.cli.compare_words import SWITCHES, command_of
 from leanbayes.recipes.tables import table, tables
 
 NAME = "cifar10-wrn"
@@ -122,6 +123,15 @@ def test_a_table_and_a_file_are_refused(leanbayes, tmp_path):
     result = leanbayes("compare", "fashion_mini", "--table", "cifar10-wm")
     assert "no table is called 'cifar10-wm'; did you mean 'cifar10-wrn'?" in result.err
     assert list(tables()) == [NAME]
+
+
+def test_commands_name_files_and_not_where_they_lie():
+    given = dict.fromkeys(("model", "weights", "config", "samples", "suite", "rows", *SWITCHES))
+    given |= {"data": "npz", "root": "/here/cifar10.npz", "table": NAME, "seeds": 1, "seed": 0}
+    given |= {"part": "test", "price": True, "change": ["suite.ood.tiny.options.root=/here/t.npz"]}
+    command = command_of(given, "map")
+    assert "--root cifar10.npz" in command
+    assert "--set suite.ood.tiny.options.root=t.npz" in command
 
 
 def test_foreign_data_that_are_missing_are_said_before_the_training(leanbayes):

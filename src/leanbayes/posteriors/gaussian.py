@@ -16,7 +16,6 @@ from leanbayes.ops import at_least_float32, is_turned
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of
 from leanbayes.posteriors.estimators import Estimator, MeanFieldPosterior
-from leanbayes.posteriors.joint import forms_of
 from leanbayes.posteriors.shards import local_part
 
 # exp(-60) vanishes against any weight, while its logarithm keeps KL and gradients finite.
@@ -100,10 +99,9 @@ class Gaussian(MeanFieldPosterior):
         return super().form(base, scope, ask)
 
     def joins(self, base: Tensor, scope: Scope) -> Hashable | None:
-        """Short tensors of which the pass takes one draw, and vectors, which it draws outright."""
-        draws = scope.draws(self.granularity)
-        alone = self.random is not None or (draws > 1 and base.dim() > 1)
-        return None if alone or base.numel() >= SMALL else (self.log_std.dtype, draws)
+        """Short tensors of which the pass takes one draw."""
+        alone = self.random is not None or scope.draws(self.granularity) > 1
+        return None if alone or base.numel() >= SMALL else self.log_std.dtype
 
     @classmethod
     def draw_together(
@@ -112,11 +110,9 @@ class Gaussian(MeanFieldPosterior):
         """As one long vector."""
         log_std = torch.cat([q.log_std.flatten() for q, _ in sites if isinstance(q, Gaussian)])
         mean = torch.cat([base.flatten() for _, base in sites])
-        noise = scope.source.normal("", scope.draws(sites[0][0].granularity), mean.shape, mean)
-        sizes = [base.numel() for _, base in sites]
-        if len(noise) > 1:
-            return forms_of(torch.addcmul(mean, log_std.exp(), noise), sizes)
-        parts = torch.split(torch.addcmul(mean, log_std.exp(), noise[0]), sizes)
+        noise = scope.source.normal("", 1, mean.shape, mean)[0]
+        drawn = torch.addcmul(mean, log_std.exp(), noise)
+        parts = torch.split(drawn, [base.numel() for _, base in sites])
         return [Shared(p.reshape(b.shape)) for p, (_, b) in zip(parts, sites, strict=True)]
 
     def _predicted(self, base: Tensor, draws: int, source: KeyedNoise) -> Form:
