@@ -54,6 +54,21 @@ def test_values_and_gradients_are_those_of_stock_operations(shape, draws, device
 
 
 @needs_triton
+@pytest.mark.parametrize("turned", [False, True])
+def test_factors_may_be_part_of_a_wider_table(turned, device):
+    torch.manual_seed(4)
+    table = torch.randn(50, 4, device=device).T if turned else torch.randn(4, 50, device=device)
+    table.requires_grad_()
+    x = images((4, 20, 6, 6), device)
+    found = fused.scale_rows(x, table[:, 7:27])
+    expected = stock(x, table[:, 7:27])
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    (got,) = torch.autograd.grad(found.square().sum(), table)
+    (wanted,) = torch.autograd.grad(expected.square().sum(), table)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-4)
+
+
+@needs_triton
 @pytest.mark.parametrize("wanted", ["x", "factor"])
 def test_one_gradient_alone_is_the_same(wanted, device):
     torch.manual_seed(1)

@@ -125,6 +125,30 @@ def test_a_table_and_a_file_are_refused(leanbayes, tmp_path):
     assert list(tables()) == [NAME]
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("methods.emp_norm.splits=tset", "no split is called 'tset'; did you mean 'test'?"),
+        ("methods.emp_norm.splits=3", "methods.emp_norm.splits: expected names of splits"),
+    ],
+)
+def test_splits_of_a_row_are_checked_before_the_training(change, words, leanbayes):
+    result = leanbayes(*SMOKE, "--methods", "map,emp_norm", "--set", change)
+    assert result.code == 2
+    assert words in result.err
+    assert "map" not in result.out
+
+
+def test_a_flag_goes_before_the_splits_of_a_row(leanbayes, tmp_path):
+    out = tmp_path / "table.json"
+    words = ("--methods", "emp_norm", "--suite", "test", "--out", out)
+    result = leanbayes(*SMOKE, *words, "--set", "methods.emp_norm.splits=test,ood:tiny")
+    assert result.code == 0, result.err
+    (row,) = json.loads(out.read_text())["rows"]
+    assert list(row["runs"][0]["evaluation"]["splits"]) == ["test"]
+    assert row["config"]["suite"]["splits"] == "test"
+
+
 def test_commands_name_files_and_not_where_they_lie():
     given = dict.fromkeys(("model", "weights", "config", "samples", "suite", "rows", *SWITCHES))
     given |= {"data": "npz", "root": "/here/cifar10.npz", "table": NAME, "seeds": 1, "seed": 0}

@@ -17,6 +17,7 @@ def scale(  # noqa: PLR0913
     pixels,
     channels,
     span,
+    stride,
     TALL: tl.constexpr,
     WIDE: tl.constexpr,
 ):
@@ -25,7 +26,7 @@ def scale(  # noqa: PLR0913
     channel = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     inside = (pixel < pixels)[:, None] & (channel < channels)[None, :]
     place = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
-    draw = (pixel // span)[:, None] * channels + channel[None, :]
+    draw = (pixel // span)[:, None] * stride + channel[None, :]
     value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     times = tl.load(factor + draw, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + place, (value * times).to(out.dtype.element_ty), mask=inside)
@@ -41,6 +42,7 @@ def scale_backward(  # noqa: PLR0913
     size,
     channels,
     each,
+    stride,
     TALL: tl.constexpr,
     WIDE: tl.constexpr,
     INPUTS: tl.constexpr,
@@ -49,7 +51,7 @@ def scale_backward(  # noqa: PLR0913
     row = tl.program_id(0)
     channel = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     known = channel < channels
-    times = tl.load(factor + (row // each) * channels + channel, mask=known, other=0.0)
+    times = tl.load(factor + (row // each) * stride + channel, mask=known, other=0.0)
     times = times.to(tl.float32)
     total = tl.zeros((TALL, WIDE), dtype=tl.float32)
     first = row.to(tl.int64) * size * channels

@@ -49,7 +49,9 @@ def scale_rows(x: Tensor, factor: Tensor) -> Tensor:
         x: Images [B, C, H, W] on a GPU, channels last.
         factor: [D, C], D a divisor of B.
     """
-    out: Tensor = _ScaleRows.apply(x, factor.contiguous())  # type: ignore[no-untyped-call]
+    lies_well = factor.stride(1) == 1  # a part of a wider table does too
+    own = factor if lies_well else factor.contiguous()
+    out: Tensor = _ScaleRows.apply(x, own)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -81,6 +83,8 @@ def _differentiable(x: Tensor, factor: Tensor, grad: Tensor) -> tuple[Tensor, Te
 
 def _by_draw(rows: Tensor, factor: Tensor) -> Tensor:
     """Sums [D, C] over the rows of a draw."""
+    if len(rows) == len(factor):
+        return rows
     return rows.view(len(factor), -1, rows.shape[1]).sum(1)
 
 
@@ -95,7 +99,9 @@ def _forward(x: Tensor, factor: Tensor) -> Tensor:
     grid = (-(-pixels // tall), -(-channels // wide))
     span = height * width * (rows // len(factor))  # pixels of a draw
     with _at(x):
-        scale[grid](x, factor, out, pixels, channels, span, TALL=tall, WIDE=wide)
+        scale[grid](
+            *(x, factor, out, pixels, channels, span, factor.stride(0)), TALL=tall, WIDE=wide
+        )
     return out
 
 
@@ -111,7 +117,7 @@ def _backward(x: Tensor, factor: Tensor, grad: Tensor, dx: Tensor | None) -> Ten
     with _at(x):
         scale_backward[grid](
             *(x, factor, grad, x if dx is None else dx, found),
-            *(height * width, channels, each),
+            *(height * width, channels, each, factor.stride(0)),
             TALL=tall,
             WIDE=wide,
             INPUTS=dx is not None,
