@@ -1,7 +1,10 @@
 """The table `cifar10-wrn`: its settings at full size, and every row of it in a small form."""
 
 import json
+import tomllib
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import leanbayes as lb
@@ -19,6 +22,8 @@ SPLITS = {
     k: len(v["splits"].split(",")) for k, v in table(NAME)["methods"].items() if "splits" in v
 }
 GROUPS = [ROWS[first::8] for first in range(8)]
+TUNING = Path(__file__).parents[2] / "results" / "configs" / "cifar10_tuning.toml"
+COUNTS = {"train": 80, "test": 10}
 SMOKE = ("compare", "fashion_mini", "--table", NAME, "--smoke", "--no-price", "--seeds", 2)
 
 
@@ -156,6 +161,25 @@ def test_commands_name_files_and_not_where_they_lie():
     command = command_of(given, "map")
     assert "--root cifar10.npz" in command
     assert "--set suite.ood.tiny.options.root=t.npz" in command
+
+
+def test_the_tuning_of_the_table_scores_training_images_alone(leanbayes, tmp_path):
+    numbers = np.random.default_rng(0)
+    x = {k: numbers.integers(0, 256, (n, 32, 32, 3), np.uint8) for k, n in COUNTS.items()}
+    y = {f"y_{k}": numbers.integers(0, 10, n).astype(np.uint8) for k, n in COUNTS.items()}
+    np.savez(tmp_path / "few.npz", **{f"x_{k}": v for k, v in x.items()}, **y)
+    labels = list(tomllib.loads(TUNING.read_text())["methods"])
+    words = ("--methods", ",".join(labels[::6]), "--part", "validation", "--no-price", "--smoke")
+    words += ("--seeds", 1, "--set", "model.options.width=1", "--set", "fit.precision=fp32")
+    words += ("--set", "data.options.validation=20", "--out", tmp_path / "tuning.json")
+    result = leanbayes("compare", "npz", "--root", tmp_path / "few.npz", "--config", TUNING, *words)
+    assert result.code == 0, result.err
+    record = json.loads((tmp_path / "tuning.json").read_text())
+    for row in record["rows"]:
+        # What the file says of the data holds, though the command alone names them.
+        assert row["config"]["data"]["options"] == {"validation": 20}
+        assert row["config"]["data"]["part"] == "validation"
+        assert row["config"]["augment"] == "crop+flip"
 
 
 def test_foreign_data_that_are_missing_are_said_before_the_training(leanbayes):

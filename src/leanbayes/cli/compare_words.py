@@ -24,7 +24,8 @@ def tables_of(given: Mapping[str, Any]) -> dict[str, Any]:
     data = dict(tables.get("data", {}))
     if given["table"] is not None:
         data = {**data, "name": name, "options": _known(name, data.get("options", {}))}
-    data = data if data.get("name") == name else {"name": name}
+    same = data.get("name", name) == name  # a file may leave the name to the command
+    data = {**data, "name": name} if same else {"name": name}
     if given["root"] is not None:
         options["root"] = given["root"]
     tables["data"] = {**data, "options": {**data.get("options", {}), **options}}
