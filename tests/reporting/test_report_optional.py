@@ -5,12 +5,14 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import made_files
 import made_results
 from leanbayes.errors import DataError
 from leanbayes.reporting import build, page, read
+from leanbayes.reporting.pictures import beside
 
 BAD = "</script><script>alert(1)</script>"
 TURN = "\u202eabc"  # turns the order of what follows
@@ -217,8 +219,6 @@ def test_odd_numbers_make_a_page_too(shown):
 def test_pictures_beside_a_file_are_shown_and_none_from_elsewhere(tmp_path):
     import base64
 
-    import numpy as np
-
     picture = made_results.png(np.zeros((4, 4), np.uint8))
     folder = tmp_path / "in"
     folder.mkdir()
@@ -262,3 +262,12 @@ def test_seventeen_methods_show_a_few_and_let_a_reader_choose(shown):
     assert reliability.count('class="chart off"') == 11
     assert reliability.count('type="checkbox"') == 17
     assert reliability.count(" checked") == 6
+
+
+def test_pictures_of_several_parts_are_found_by_the_name_of_the_result(tmp_path):
+    picture = made_results.png(np.zeros((4, 4), np.uint8))
+    for name in ("one.png", "one_b.png", "one_a.png", "one_two.png", "onely_c.png", "two.png"):
+        (tmp_path / name).write_bytes(picture)
+    (tmp_path / "one_two.json").write_text("{}")  # a result of its own
+    found = beside(tmp_path / "one.json", [])
+    assert [each.name for each in found] == ["one.png", "one_a.png", "one_b.png"]

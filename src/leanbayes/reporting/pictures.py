@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ START = b"\x89PNG\r\n\x1a\n"
 
 
 def beside(path: Path, records: Sequence[Mapping[str, Any]]) -> tuple[Path, ...]:
-    """PNG files in the folder of a result: those that it names, and the one of its own name.
+    """PNG files in the folder of a result: those that it names, and NAME.png and NAME_*.png.
 
     A name counts by its last part alone: no file is read from elsewhere, whatever a result says.
     """
     named = (each.get("picture") for each in records)
     names = [*(Path(name).name for name in named if isinstance(name, str)), f"{path.stem}.png"]
+    further = sorted(path.parent.glob(f"{escape(path.stem)}_*.png"))
+    # With a file of its own name beside it a picture is another result's.
+    names += [each.name for each in further if not each.with_suffix(".json").is_file()]
     found = (path.parent / name for name in dict.fromkeys(names) if name.endswith(".png"))
     return tuple(each for each in found if _is_picture(each))
 
