@@ -114,8 +114,9 @@ class BayesianModel(nn.Module):
                 f"per_row={plan.per_row}"
             )
         scope = self.scope
-        scope.on_host, plan = plan.component, self._with_members(plan)
-        scope.member = _only_member(scope.on_host)
+        scope.on_host, scope.member = plan.component, _only_member(plan.component)
+        scope.device = None if scope.member is None else _device(self.net)
+        plan = self._with_members(plan)
         scope.orders = {}
         scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
         scope.traced = torch.compiler.is_compiling()
@@ -137,6 +138,8 @@ class BayesianModel(nn.Module):
         component, members = plan.component, self.method.index_members
         if plan.mean or not (members or component is not None):
             return plan
+        if self.scope.member is not None and plan.noise is not None:
+            return plan  # layers know the member: it is copied for those alone that ask
         if component is None:
             order = torch.randperm(members) if plan.noise is None else torch.arange(members)
             component = order[torch.arange(plan.groups) % members]

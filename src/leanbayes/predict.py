@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from leanbayes.budget import bytes_per_row, first_rows, slices
+from leanbayes.budget import TooLargeError, bounded, bytes_per_row, first_rows, slices, worth_trying
 from leanbayes.enumeration import enumerated, heads_of
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, Statistics, tensor_of
@@ -72,9 +72,9 @@ def predict(  # noqa: PLR0913
         raise ConfigError(f"chunk must be at least 1, found {chunk!r}")
     with predicting(sampler.inner), sampler.drawing():
         parts = [
-            sampler.predict(piece, limits)
+            part
             for batch in batches_of(inputs, sampler.inner)
-            for piece in sampler.pieces(batch, limits)
+            for part in sampler.parts(batch, limits)
         ]
     if not parts:
         raise ConfigError("nothing to predict: the loader gave no batch")
@@ -102,6 +102,7 @@ class Sampler:
     weights: Tensor
     seed: int
     memory: dict[str, Tensor] = field(default_factory=dict)
+    fitting: dict[Any, int] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -138,20 +139,45 @@ class Sampler:
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Draw whole networks at once, where neither a graph nor shards stand in the way."""
-        one_by_one = self.compiled or is_sharded(self.inner)
+        one_by_one = self.compiled or self._sharded
         with (
             nullcontext() if self.compiled else uncompiled(self.inner),
             nullcontext() if one_by_one else self.inner.drawing_ahead(),
         ):
             yield
 
+    def parts(self, batch: Any, limits: Limits) -> list[Prediction]:
+        """Predictions of a batch: of the whole where its first pass fits into the memory."""
+        rows, alike = count_rows((batch,), {}), row_shapes(batch)
+        if self._undivided or rows <= self.fitting.get(alike, 0):
+            return [self.predict(batch, limits)]
+        if self._may_stop(limits) and worth_trying(self.inner.net, batch, rows, limits.memory):
+            with suppress(TooLargeError):
+                whole = self.predict(batch, limits, bounded(self.inner.net, limits.memory))
+                self.fitting[alike] = rows
+                return [whole]
+        return [self.predict(piece, limits) for piece in self.pieces(batch, limits)]
+
+    def _may_stop(self, limits: Limits) -> bool:
+        """True where a pass of one sample can be watched, and ended in its midst."""
+        return not (self.compiled or self._sharded) and limits.chunk in (None, 1)
+
     def pieces(self, batch: Any, limits: Limits) -> Iterator[Any]:
         """Cut a batch whose activations would not fit into the memory."""
         rows = count_rows((batch,), {})
         return slices(batch, rows, max(1, self._rows_per_pass(batch, rows, limits)))
 
+    @cached_property
+    def _sharded(self) -> bool:
+        return is_sharded(self.inner)
+
+    @cached_property
+    def _undivided(self) -> bool:
+        """True where the rows of a pass belong together."""
+        return self.inner.sequence_first or mixes_rows(self.inner.net)
+
     def _rows_per_pass(self, batch: Any, rows: int, limits: Limits) -> int:
-        if self.inner.sequence_first or mixes_rows(self.inner.net):
+        if self._undivided:
             return rows
         few = min(rows, 2)
 
@@ -163,35 +189,53 @@ class Sampler:
         size = bytes_per_row(self.inner.net, few, run)
         return limits.memory // (size * (limits.chunk or 1))
 
-    def predict(self, batch: Any, limits: Limits) -> Prediction:
-        """All samples of one batch, by weighted running sums."""
-        run = self._run(batch, limits)
+    def predict(
+        self, batch: Any, limits: Limits, watch: AbstractContextManager[None] | None = None
+    ) -> Prediction:
+        """All samples of one batch, by weighted running sums; the first pass under a watch."""
         sums: Statistics = {}
         kept: list[Tensor] = []
-        for ids in self._chunks(limits):
-            plan = self.inner.method.prediction_plan(ids, self._noise(ids))
-            output = unfold(tensor_of(run(plan, len(ids))), len(ids) * self.heads)
-            add_weighted(sums, self.likelihood.statistics(output), self._weights_of(ids))
-            if limits.keep_samples:
-                kept.append(self.likelihood.samples(output))
-        return self._prediction(sums, kept)
+        weights = self._shares  # on the device before it has work to finish
+        with ExitStack() as first:
+            first.enter_context(nullcontext() if watch is None else watch)
+            run = self._run(batch, limits)
+            for ids in self._chunks(limits):
+                plan = self.inner.method.prediction_plan(ids, self._noise(ids))
+                output = unfold(tensor_of(run(plan, len(ids))), len(ids) * self.heads)
+                first.close()
+                add_weighted(sums, self.likelihood.statistics(output), self._weights_of(ids))
+                if limits.keep_samples:
+                    kept.append(self.likelihood.samples(output))
+        return self._prediction(sums, kept, weights)
 
-    def _prediction(self, sums: Statistics, kept: list[Tensor]) -> Prediction:
-        device = next(iter(sums.values())).device
-        weights = self._by_head(self.weights).to(device)
+    def _prediction(self, sums: Statistics, kept: list[Tensor], weights: Tensor) -> Prediction:
+        weights = weights.to(next(iter(sums.values())).device)
         samples = torch.cat(kept) if kept else None
         if samples is not None and len(samples) < len(weights):
             samples = samples.expand(len(weights), *samples.shape[1:])
         return self.likelihood.prediction(sums, samples, weights)
 
-    def _weights_of(self, ids: range) -> Tensor:
+    def _weights_of(self, ids: range) -> Tensor | float:
         if not self.inner.method.is_random:  # one pass stands for all
-            return torch.ones(1, dtype=self.weights.dtype)
-        return self._by_head(self.weights[ids.start : ids.stop])
+            return 1.0
+        if len(ids) == self.heads == 1:  # a number on the host: nothing is copied
+            return self._numbers[ids.start]
+        return self._shares[ids.start * self.heads : ids.stop * self.heads]
 
-    def _by_head(self, weights: Tensor) -> Tensor:
-        """Every sample stands for its heads in equal parts."""
-        return weights.repeat_interleave(self.heads) / self.heads
+    @cached_property
+    def _numbers(self) -> list[float]:
+        numbers: list[float] = self.weights.tolist()
+        return numbers
+
+    @cached_property
+    def _shares(self) -> Tensor:
+        """Weights on the model's device; every sample stands for its heads in equal parts."""
+        device = device_of(self.inner)
+        if len(set(self._numbers)) == 1:  # made there: a copy would wait for what the device does
+            each = self._numbers[0] / self.heads
+            size = len(self.weights) * self.heads
+            return torch.full((size,), each, dtype=self.weights.dtype, device=device)
+        return (self.weights.repeat_interleave(self.heads) / self.heads).to(device)
 
     def _chunks(self, limits: Limits) -> Iterator[range]:
         if not self.inner.method.is_random:
@@ -202,11 +246,7 @@ class Sampler:
             yield range(start, min(start + size, len(self.weights)))
 
     def _chunk(self, limits: Limits) -> int:
-        if self.inner.sequence_first or mixes_rows(self.inner.net):
-            return 1
-        if limits.chunk is not None:
-            return limits.chunk
-        return 1
+        return 1 if self._undivided else limits.chunk or 1
 
     def _noise(self, ids: Sequence[int]) -> NoiseSource:
         keyed = KeyedNoise(self.seed, ids, self.memory)
@@ -235,7 +275,7 @@ class Sampler:
             plan = self.inner.method.prediction_plan(range(1), self._noise(range(1)))
             check_same(tensor_of(fast(plan, 1)), tensor_of(full(plan, 1)), limits.trunk)
             return fast
-        if self.compiled or is_sharded(self.inner):
+        if self.compiled or self._sharded:
             return full
         return sequential_run(self.inner, batch) or full
 
@@ -258,16 +298,32 @@ def member_weights(samples: int, members: int) -> Tensor:
     return 1.0 / (len(counts) * counts[member])
 
 
-def add_weighted(sums: Statistics, values: Statistics, weights: Tensor) -> None:
-    """Add the weighted sum over samples [S, ...] of every statistic."""
+def add_weighted(sums: Statistics, values: Statistics, weights: Tensor | float) -> None:
+    """Add the weighted sum over samples [S, ...] of every statistic; a number weighs one sample."""
     for name, value in values.items():
-        part = torch.einsum("s,s...->...", weights.to(value.device, value.dtype), value)
+        if isinstance(weights, float):
+            part = value[0] * weights
+        else:
+            part = torch.einsum("s,s...->...", weights.to(value.device, value.dtype), value)
         sums[name] = sums[name] + part if name in sums else part
+
+
+def row_shapes(batch: Any) -> Any:
+    """What two batches have in common whose rows take as much memory."""
+    return tuple(
+        (leaf.shape[1:], leaf.dtype) if isinstance(leaf, Tensor) else type(leaf)
+        for leaf in pytree.tree_leaves(batch)
+    )
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the parameters lie."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def batches_of(inputs: Any, model: BayesianModel) -> Iterator[Any]:
     """The inputs as batches on the model's device."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = device_of(model)
     single = isinstance(inputs, (Tensor, tuple, list, dict))
     if not single and not isinstance(inputs, Iterable):
         raise ConfigError(

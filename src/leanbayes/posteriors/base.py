@@ -156,6 +156,12 @@ class _CountedNoise:
     uniform = normal
 
 
+def member_of(scope: Scope) -> int | None:
+    """The one member of a predicted sample, where no graph is kept; None in any other pass."""
+    keyed = isinstance(scope.plan.noise, KeyedNoise)
+    return scope.member if keyed and not torch.is_grad_enabled() else None
+
+
 def member_index(
     component: Tensor | None, draws: int, members: int, device: torch.device
 ) -> Tensor:

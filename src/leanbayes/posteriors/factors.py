@@ -21,6 +21,7 @@ from leanbayes.posteriors.base import (
     gradient_of,
     like_gradient,
     member_index,
+    member_of,
     spread_of,
 )
 from leanbayes.posteriors.joint import forms_of, side_by_side
@@ -99,8 +100,8 @@ class FactorBank(Posterior):
 
     def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
         """As for any law, with a short way for a predicted sample of one member."""
-        source, member = scope.plan.noise, scope.member
-        if member is None or not isinstance(source, KeyedNoise) or torch.is_grad_enabled():
+        source, member = scope.plan.noise, member_of(scope)
+        if member is None or not isinstance(source, KeyedNoise):
             return super().form(base, scope, ask)
         scale = source.remember(self.key, lambda: softplus(self.rho))[member]
         value = torch.addcmul(self.location[member], scale, self.noise(base, 1, source)[0])

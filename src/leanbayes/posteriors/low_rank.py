@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor, nn
 
-from leanbayes.forms import Form, LowRank, Shared
+from leanbayes.forms import Ask, Form, LowRank, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.ops import at_least_float32, candidate, is_turned
 from leanbayes.plan import Drawn, Scope
@@ -19,6 +19,7 @@ from leanbayes.posteriors.base import (
     add_product,
     add_to_gradients,
     member_index,
+    member_of,
 )
 from leanbayes.posteriors.joint import side_by_side
 from leanbayes.posteriors.shards import whole
@@ -72,6 +73,11 @@ class LowRankScale(Posterior):
         form = self._form(base, len(noise), component)
         return torch.stack([candidate(form, int(k)) for k in form.component])
 
+    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
+        """As for any law, with a short way for a predicted sample of one member."""
+        k = member_of(scope)
+        return super().form(base, scope, ask) if k is None else Shared(self.mean(base, k))
+
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """One candidate for all rows, or the factors and which row takes which."""
         form = self._form(base, len(drawn.values), scope.component(self.granularity))
@@ -118,7 +124,8 @@ class LowRankScale(Posterior):
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:
         """A candidate, or the average of all."""
         if member is not None:
-            return candidate(LowRank(base, self.left, self.right, self.left.new_zeros(1)), member)
+            # Of one candidate nobody asks which it is.
+            return candidate(LowRank(base, self.left, self.right, self.left), member)
         average = torch.einsum("kor,kri->oi", self.left, self.right) / self.members
         return base * spread_over(average, base)
 
