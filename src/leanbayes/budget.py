@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,33 +24,33 @@ class TooLargeError(Exception):
 def bytes_per_row(net: nn.Module, rows: int, run: Callable[[], Any]) -> int:
     """Size of the largest output of any leaf module, a row, seen in one run on `rows` rows."""
     largest = [1]
-    with _noting(net, largest.append):
+    with _noting(leaves_of(list(net.modules())), largest.append):
         run()
     return LIVE_ACTIVATIONS * -(-max(largest) // rows)
 
 
 @contextmanager
-def bounded(net: nn.Module, memory: int) -> Iterator[None]:
+def bounded(leaves: Sequence[nn.Module], memory: int) -> Iterator[None]:
     """Within it a pass whose activations outgrow the memory ends by `TooLargeError`."""
 
     def check(size: int) -> None:
         if LIVE_ACTIVATIONS * size > memory:
             raise TooLargeError
 
-    with _noting(net, check):
+    with _noting(leaves, check):
         yield
 
 
 @contextmanager
-def _noting(net: nn.Module, note: Callable[[int], None]) -> Iterator[None]:
-    """Within it `note` is told the bytes of every output of a leaf module."""
+def _noting(leaves: Sequence[nn.Module], note: Callable[[int], None]) -> Iterator[None]:
+    """Within it `note` is told the bytes of every output of these modules."""
 
     def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
         for x in (output,) if isinstance(output, Tensor) else pytree.tree_leaves(output):
             if isinstance(x, Tensor):
                 note(x.numel() * x.element_size())
 
-    handles = [leaf.register_forward_hook(hook) for leaf in _leaves(net)]
+    handles = [leaf.register_forward_hook(hook) for leaf in leaves]
     try:
         yield
     finally:
@@ -58,12 +58,12 @@ def _noting(net: nn.Module, note: Callable[[int], None]) -> Iterator[None]:
             handle.remove()
 
 
-def worth_trying(net: nn.Module, inputs: Any, rows: int, memory: int) -> bool:
+def worth_trying(leaves: Sequence[nn.Module], inputs: Any, rows: int, memory: int) -> bool:
     """True where no output of a layer can be larger than the memory, though several may be.
 
     A bound for layers that do not raise the resolution: positions of a row times the widest layer.
     """
-    own = [p for m in _leaves(net) for p in m._parameters.values() if p is not None]
+    own = [p for m in leaves for p in m._parameters.values() if p is not None]
     widest = max((max(p.shape[:2], default=1) * _element(p) for p in own), default=8)
     positions = sum(_positions(x) for x in pytree.tree_leaves(inputs) if has_rows(x, rows))
     return rows * positions * widest <= memory
@@ -81,8 +81,9 @@ def _positions(x: Tensor) -> int:
     return numbers // min(x.shape[1:]) if x.is_floating_point() and x.dim() > 1 else numbers
 
 
-def _leaves(net: nn.Module) -> list[nn.Module]:
-    return [m for m in net.modules() if _computes(m)] or [net]
+def leaves_of(modules: Sequence[nn.Module]) -> Sequence[nn.Module]:
+    """Those of a network's modules that compute; the network itself, the first, if none does."""
+    return [m for m in modules if _computes(m)] or modules[:1]
 
 
 def has_rows(x: Any, rows: int) -> bool:

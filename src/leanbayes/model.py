@@ -128,7 +128,7 @@ class BayesianModel(nn.Module):
             # Every call of a mask is a draw of its own.
             sites = [(q, host.base(s), host.ask(s)) for host, s, q in shared if not q.by_input]
             scope.shared = shared_noise(sites, scope)
-        if may_join(scope) and not (_has_group() and is_sharded(self)):
+        if may_join(scope) and not is_sharded(self):
             scope.graph = torch.is_grad_enabled()
             drawing = [(host.posterior(slot), host.base(slot)) for host, slot in self._drawing]
             scope.ahead = drawn_together(drawing, scope)
@@ -291,7 +291,7 @@ def reshard(model: nn.Module) -> None:
 
 def is_sharded(model: nn.Module) -> bool:
     """True under FSDP2, where only whole modules may be called."""
-    return any(True for _ in sharded_modules(model))
+    return _has_group() and any(True for _ in sharded_modules(model))
 
 
 def sharded_modules(model: nn.Module) -> Iterator[Any]:

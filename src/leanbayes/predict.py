@@ -17,11 +17,26 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from leanbayes.budget import TooLargeError, bounded, bytes_per_row, first_rows, slices, worth_trying
+from leanbayes.budget import (
+    TooLargeError,
+    bounded,
+    bytes_per_row,
+    first_rows,
+    leaves_of,
+    slices,
+    worth_trying,
+)
 from leanbayes.enumeration import enumerated, heads_of
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, Statistics, tensor_of
-from leanbayes.model import BayesianModel, is_sharded, reshard, unwrap
+from leanbayes.model import BayesianModel, is_sharded, unwrap
+from leanbayes.modes import (
+    eager,
+    is_compiled,
+    mixing,
+    predicting,
+    uncompiled,
+)
 from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource
 from leanbayes.plan import MEAN, Plan, Run, call, count_rows, fold, unfold
 from leanbayes.prediction import Prediction
@@ -141,7 +156,7 @@ class Sampler:
         """Draw whole networks at once, where neither a graph nor shards stand in the way."""
         one_by_one = self.compiled or self._sharded
         with (
-            nullcontext() if self.compiled else uncompiled(self.inner),
+            nullcontext() if self.compiled else eager([self.inner]),
             nullcontext() if one_by_one else self.inner.drawing_ahead(),
         ):
             yield
@@ -151,9 +166,10 @@ class Sampler:
         rows, alike = count_rows((batch,), {}), row_shapes(batch)
         if self._undivided or rows <= self.fitting.get(alike, 0):
             return [self.predict(batch, limits)]
-        if self._may_stop(limits) and worth_trying(self.inner.net, batch, rows, limits.memory):
+        leaves = leaves_of(self._modules)
+        if self._may_stop(limits) and worth_trying(leaves, batch, rows, limits.memory):
             with suppress(TooLargeError):
-                whole = self.predict(batch, limits, bounded(self.inner.net, limits.memory))
+                whole = self.predict(batch, limits, bounded(leaves, limits.memory))
                 self.fitting[alike] = rows
                 return [whole]
         return [self.predict(piece, limits) for piece in self.pieces(batch, limits)]
@@ -174,7 +190,11 @@ class Sampler:
     @cached_property
     def _undivided(self) -> bool:
         """True where the rows of a pass belong together."""
-        return self.inner.sequence_first or mixes_rows(self.inner.net)
+        return self.inner.sequence_first or mixing(self._modules)
+
+    @cached_property
+    def _modules(self) -> list[nn.Module]:
+        return list(self.inner.net.modules())
 
     def _rows_per_pass(self, batch: Any, rows: int, limits: Limits) -> int:
         if self._undivided:
@@ -335,59 +355,3 @@ def batches_of(inputs: Any, model: BayesianModel) -> Iterator[Any]:
 
 def _without_target(item: Any) -> Any:
     return item[0] if isinstance(item, (tuple, list)) else item
-
-
-@contextmanager
-def predicting(model: BayesianModel) -> Iterator[None]:
-    """Evaluation mode without gradients; every module's own mode comes back."""
-    with evaluating(model), torch.no_grad() if is_sharded(model) else torch.inference_mode():
-        yield
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, of a plain network too; every module's own mode comes back."""
-    modes = [(module, module.training) for module in model.modules()]
-    scope = model.scope if isinstance(model, BayesianModel) else None
-    before = None if scope is None else scope.state()
-    model.eval()
-    try:
-        # Compiled blocks run eagerly: keys in a graph would cost one a block.
-        with uncompiled(model.net if isinstance(model, BayesianModel) else model):
-            yield
-    finally:
-        # A backward pass under way may recompute its blocks; and noise is not to outlive the call.
-        if scope is not None and before is not None:
-            scope.recall(before)
-        reshard(model)
-        for module, training in modes:
-            module.training = training
-
-
-def mixes_rows(net: nn.Module) -> bool:
-    """True where a BatchNorm has no running statistics: rows of a pass then share theirs."""
-    kind = nn.modules.batchnorm._BatchNorm
-    return any(isinstance(m, kind) and m.running_mean is None for m in net.modules())
-
-
-def is_compiled_in_place(module: nn.Module) -> bool:
-    """True for `module.compile()` and for a `torch.compile(module)` inside a network."""
-    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
-
-
-def uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
-    """Within it, what is compiled in the model runs eagerly."""
-    found = any(is_compiled_in_place(module) for module in model.modules())
-    return torch.compiler.set_stance("force_eager") if found else nullcontext()
-
-
-def is_compiled(model: nn.Module) -> bool:
-    """True where torch.compile acts on the whole model: in place, or as a wrapper around it."""
-    if is_compiled_in_place(unwrap(model)):
-        return True
-    inner: Any = model
-    while inner is not None and not isinstance(inner, BayesianModel):
-        if hasattr(inner, "_orig_mod"):
-            return True
-        inner = getattr(inner, "module", None)
-    return False
