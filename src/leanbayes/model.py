@@ -12,10 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from leanbayes.ahead import drawn_together, may_join, shared_noise
+from leanbayes.ahead import (
+    Sites,
+    drawn_by_key,
+    drawn_together,
+    in_groups,
+    may_join,
+    shared_noise,
+)
 from leanbayes.calibration import Calibration
 from leanbayes.errors import PlanError
-from leanbayes.layers.base import PLAIN, Host
+from leanbayes.layers.base import Host
 from leanbayes.methods.base import Method
 from leanbayes.plan import MEAN, Plan, Scope, count_rows
 from leanbayes.posteriors.base import Posterior
@@ -63,7 +70,7 @@ class BayesianModel(nn.Module):
         self.flags: list[Flag] = []
         self.shared: list[tuple[Host, str]] = []
         self._edits: list[weakref.ref[Any]] = []
-        self._ahead: list[tuple[Posterior, Tensor]] = []
+        self._ahead: list[Sites] = []
         self._drawing = [
             (host, slot)
             for host, slot, q, _ in posteriors(net)
@@ -122,7 +129,7 @@ class BayesianModel(nn.Module):
         scope.traced = torch.compiler.is_compiling()
         scope.ahead = {}
         if self._ahead and plan.noise is not None and plan.groups == 1:
-            scope.ahead = {q.key: q.form(base, scope, PLAIN) for q, base in self._ahead}
+            scope.ahead = drawn_by_key(self._ahead, scope)
         if not plan.mean and plan.noise is None:
             shared = [(host, slot, host.posterior(slot)) for host, slot in self.shared]
             # Every call of a mask is a draw of its own.
@@ -189,7 +196,7 @@ class BayesianModel(nn.Module):
         In one go that is cheaper than in turns with the layers, at the price of a second copy of
         the parameters.
         """
-        self._ahead = [(q, base) for _, _, q, base in self.posteriors() if not q.by_input]
+        self._ahead = in_groups([(q, b) for _, _, q, b in self.posteriors() if not q.by_input])
         try:
             yield
         finally:

@@ -30,6 +30,7 @@ __all__ = [
     "Convolve",
     "added",
     "affine",
+    "as_multiplied",
     "at_least_float32",
     "blocks",
     "by_component",
@@ -41,6 +42,7 @@ __all__ = [
     "embedding",
     "is_turned",
     "linear",
+    "multiplied_type",
     "plus_scaled",
     "rejoined",
     "scaled",
@@ -288,13 +290,23 @@ def _kernels_of(weight: Tensor, x: Tensor) -> Sequence[Tensor]:
 
     Otherwise autocast and the convolution would do so kernel by kernel.
     """
-    device, dtype = x.device.type, weight.dtype
-    if torch.is_autocast_enabled(device) and dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(device)
     if not is_turned(x):
-        return weight.to(dtype).unbind()
-    kernels = weight.flatten(0, 1).to(dtype, memory_format=torch.channels_last)
+        return as_multiplied(weight).unbind()
+    flat = weight.flatten(0, 1)
+    kernels = flat.to(multiplied_type(flat), memory_format=torch.channels_last)
     return torch.split(kernels, weight.shape[1])
+
+
+def as_multiplied(tensor: Tensor) -> Tensor:
+    """A tensor in the type in which autocast multiplies it; itself without autocast."""
+    return tensor.to(multiplied_type(tensor))
+
+
+def multiplied_type(tensor: Tensor) -> torch.dtype:
+    """The type in which autocast multiplies a tensor; its own without autocast."""
+    device = tensor.device.type
+    cast = torch.is_autocast_enabled(device) and tensor.dtype != torch.float64
+    return torch.get_autocast_dtype(device) if cast else tensor.dtype
 
 
 def embedding(

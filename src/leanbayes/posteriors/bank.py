@@ -194,6 +194,31 @@ class Bank(Posterior):
         forms = forms_of(values, [base.numel() for _, base in banks])
         return [_in_shape(form, base) for form, (_, base) in zip(forms, banks, strict=True)]
 
+    def joins_keyed(self, base: Tensor) -> Hashable | None:
+        """Vectors whose elements all pick for themselves, among as many copies."""
+        plain = self.keep is None and not self.zero_copy and self.further is not None
+        return self.copies if plain and self.index == "element" and base.dim() == 1 else None
+
+    @classmethod
+    def predict_together(
+        cls,
+        sites: Sequence[tuple[Posterior, Tensor]],
+        scope: Scope,  # noqa: ARG003
+        source: KeyedNoise,
+    ) -> Sequence[Form]:
+        """As one bank over the elements of all, whose copies are laid out once a prediction."""
+        banks = [q for q, _ in sites if isinstance(q, Bank)]
+        first, sizes = banks[0], [len(base) for _, base in sites]
+
+        def laid_out() -> Tensor:
+            return torch.cat([q.values(base) for q, (_, base) in zip(banks, sites, strict=True)], 1)
+
+        copies = source.remember(f"{first.key}#copies", laid_out)
+        single = torch.empty((), device=copies.device, dtype=torch.float32)
+        noise = source.uniform_row([q.noise_key for q in banks], sizes, single)
+        value = copies.gather(0, first.picks(noise, None)[None])[0]
+        return [Shared(part) for part in torch.split(value, sizes)]
+
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:
         """A copy, or the expected value of a draw."""
         values = self.values(base)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.forms import Ask, Form, LowRank, Shared
-from leanbayes.noise import NoiseSource
-from leanbayes.ops import at_least_float32, candidate, is_turned
+from leanbayes.noise import KeyedNoise, NoiseSource
+from leanbayes.ops import as_multiplied, at_least_float32, candidate, is_turned, multiplied_type
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import (
     Editable,
@@ -75,8 +75,18 @@ class LowRankScale(Posterior):
 
     def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
         """As for any law, with a short way for a predicted sample of one member."""
-        k = member_of(scope)
-        return super().form(base, scope, ask) if k is None else Shared(self.mean(base, k))
+        k, source = member_of(scope), scope.plan.noise
+        if k is None or not isinstance(source, KeyedNoise):
+            return super().form(base, scope, ask)
+        left, right = self._cast("left", source), self._cast("right", source)
+        return Shared(candidate(LowRank(base, left, right, left), k))
+
+    def _cast(self, name: str, source: KeyedNoise) -> Tensor:
+        """A factor as autocast would make it for the product, once for all samples."""
+        factor: Tensor = getattr(self, name)
+        if multiplied_type(factor) == factor.dtype:
+            return factor  # not remembered: shards may be gone by the next sample
+        return source.remember(f"{self.key}#{name}", lambda: as_multiplied(factor))
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """One candidate for all rows, or the factors and which row takes which."""
@@ -124,8 +134,7 @@ class LowRankScale(Posterior):
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:
         """A candidate, or the average of all."""
         if member is not None:
-            # Of one candidate nobody asks which it is.
-            return candidate(LowRank(base, self.left, self.right, self.left), member)
+            return candidate(LowRank(base, self.left, self.right, self.left.new_zeros(1)), member)
         average = torch.einsum("kor,kri->oi", self.left, self.right) / self.members
         return base * spread_over(average, base)
 
