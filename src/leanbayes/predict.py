@@ -324,7 +324,7 @@ def add_weighted(sums: Statistics, values: Statistics, weights: Tensor | float) 
         if isinstance(weights, float):
             part = value[0] * weights
         else:
-            part = torch.einsum("s,s...->...", weights.to(value.device, value.dtype), value)
+            part = torch.einsum("s,s...->...", weights.to(value), value)
         sums[name] = sums[name] + part if name in sums else part
 
 
