@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Literal
@@ -123,10 +124,17 @@ class Bank(Posterior):
             return super().form(base, scope, ask)
         if self.index == "network" and scope.member is not None:
             return Shared(self.copy(base, scope.member))
-        if self.index != "layer" or self.keep is not None:
+        if self.index != "layer":
             return super().form(base, scope, ask)
         number = source.number(self.noise_key, source.samples[0])
-        return Shared(self.copy(base, int(number * self.copies)))
+        return Shared(self.copy(base, self._pick(number)))
+
+    def _pick(self, number: float) -> int:
+        """What `picks` computes, of a number on the host: nothing waits for a device."""
+        if self.keep is None:
+            return int(number * self.copies)
+        (keep,) = struct.unpack("f", struct.pack("f", self.keep))  # compared in float32
+        return int(number >= keep)
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:
         """The picked copies, [draws, *base.shape]; copies that are not drawn get no gradient."""
@@ -148,8 +156,8 @@ class Bank(Posterior):
         eager = not torch.compiler.is_compiling() and len(noise) == 1 and noise.is_cpu
         if not eager or self.index not in ("network", "layer"):
             return None
-        if self.index == "layer" and self.keep is None:
-            return int(noise.item() * self.copies)  # what `picks` computes, in fewer calls
+        if self.index == "layer":
+            return self._pick(noise.item())
         return int(self.picks(noise, component))
 
     def copy(self, base: Tensor, k: int) -> Tensor:
