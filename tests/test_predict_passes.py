@@ -181,7 +181,9 @@ def test_only_batches_whose_layers_stay_within_the_memory_are_tried():
     assert not worth_trying(table, ids, 8, 8 * 5 * 100 * 4 - 1)
 
 
-@pytest.mark.parametrize("name", ["mean_field", "rank_one", "cauchy", "implicit", "elements"])
+@pytest.mark.parametrize(
+    "name", ["mean_field", "rank_one", "cauchy", "implicit", "elements", "partial"]
+)
 def test_vectors_drawn_in_one_go_equal_those_drawn_alone(name):
     model = converted(METHODS[name], torch.float32)
     with torch.no_grad(), model.drawing_ahead():
