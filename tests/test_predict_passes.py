@@ -170,6 +170,27 @@ def test_batches_of_one_shape_are_watched_once():
     assert watched == [1, 0, 0, 0, 0, 0]
 
 
+def test_batches_that_have_to_be_cut_are_measured_once():
+    model, x, seen = converted(METHODS["rank_one"]), rows(8), []
+    model.net.conv1.register_forward_hook(lambda _m, i, _o: seen.append(len(i[0])))
+    row = LIVE_ACTIVATIONS * 4 * 16 * 8
+    lb.predict(model, DataLoader(TensorDataset(x), batch_size=4), samples=2, memory=row)
+    assert seen == [4, 2, *[1] * 16]  # tried and ended, measured, and known from then on
+
+
+def test_an_encoder_keeps_its_fast_path():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    net, x = nn.Sequential(layer, nn.Flatten(), nn.Linear(32, 3)).eval(), torch.randn(2, 4, 8)
+    watched = []
+    model = lb.bayesianize(net, lb.MAP(), likelihood=lb.Categorical())
+    with torch.inference_mode():
+        expected = torch.softmax(net(x).double(), 1)
+    net[2].register_forward_pre_hook(lambda *_: watched.append(len(layer.linear1._forward_hooks)))
+    assert torch.equal(lb.predict(model, x).probs, expected)
+    assert watched[-1] == 0
+
+
 def test_only_batches_whose_layers_stay_within_the_memory_are_tried():
     leaves = leaves_of(list(nn.Sequential(nn.Linear(10, 4096), nn.ReLU()).modules()))
     x = torch.zeros(64, 10)

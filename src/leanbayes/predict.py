@@ -6,6 +6,7 @@ the number of samples unless they are asked for.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -109,7 +110,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Sampler:
-    """One call of `predict`: the model, the likelihood, and which draws are averaged how."""
+    """One call of `predict`: the model, the likelihood, and which draws are averaged how.
+
+    Attributes:
+        memory: Tensors that all samples share, by key.
+        fitting: Rows of a pass that was seen to fit, by the shape of a row.
+        measured: Rows that fit by what two of them take.
+    """
 
     model: nn.Module
     inner: BayesianModel
@@ -118,6 +125,7 @@ class Sampler:
     seed: int
     memory: dict[str, Tensor] = field(default_factory=dict)
     fitting: dict[Any, int] = field(default_factory=dict)
+    measured: dict[Any, int] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -166,8 +174,9 @@ class Sampler:
         rows, alike = count_rows((batch,), {}), row_shapes(batch)
         if self._undivided or rows <= self.fitting.get(alike, 0):
             return [self.predict(batch, limits)]
-        leaves = leaves_of(self._modules)
-        if self._may_stop(limits) and worth_trying(leaves, batch, rows, limits.memory):
+        leaves, free = leaves_of(self._modules), self._may_stop(limits)
+        known = alike in self.measured
+        if free and not known and worth_trying(leaves, batch, rows, limits.memory):
             with suppress(TooLargeError):
                 whole = self.predict(batch, limits, bounded(leaves, limits.memory))
                 self.fitting[alike] = rows
@@ -175,13 +184,21 @@ class Sampler:
         return [self.predict(piece, limits) for piece in self.pieces(batch, limits)]
 
     def _may_stop(self, limits: Limits) -> bool:
-        """True where a pass of one sample can be watched, and ended in its midst."""
-        return not (self.compiled or self._sharded) and limits.chunk in (None, 1)
+        """True where a pass of one sample can be watched, and ended in its midst.
+
+        An encoder layer computes in another way while hooks watch it.
+        """
+        encoder = nn.TransformerEncoderLayer
+        if self.compiled or self._sharded or limits.chunk not in (None, 1):
+            return False
+        return not any(isinstance(m, encoder) for m in self._modules)
 
     def pieces(self, batch: Any, limits: Limits) -> Iterator[Any]:
         """Cut a batch whose activations would not fit into the memory."""
-        rows = count_rows((batch,), {})
-        return slices(batch, rows, max(1, self._rows_per_pass(batch, rows, limits)))
+        rows, alike = count_rows((batch,), {}), row_shapes(batch)
+        if alike not in self.measured:
+            self.measured[alike] = max(1, self._rows_per_pass(batch, rows, limits))
+        return slices(batch, rows, self.measured[alike])
 
     @cached_property
     def _sharded(self) -> bool:
@@ -198,7 +215,7 @@ class Sampler:
 
     def _rows_per_pass(self, batch: Any, rows: int, limits: Limits) -> int:
         if self._undivided:
-            return rows
+            return sys.maxsize
         few = min(rows, 2)
 
         def run() -> None:
