@@ -130,11 +130,21 @@ def convolution(
 
 def candidate(form: LowRank, k: int) -> Tensor:
     """The tensor of one candidate, `base * (left @ right)`."""
-    shape = form.base.shape
-    product = form.left[k] @ form.right[k]
-    if product.shape[1] == form.base[0].numel():
-        return form.base * product.reshape(shape)
-    return form.base * product.reshape(*product.shape, *(1,) * (len(shape) - 2))
+    base, product = form.base, _product(form.left[k], form.right[k])
+    if product.shape[1] * base.shape[0] == base.numel():
+        return base * product.reshape(base.shape)
+    return base * product.reshape(*product.shape, *(1,) * (base.dim() - 2))
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """`left @ right`; of one rank in half precision, and without a graph, entry by entry.
+
+    Each entry is one product then, rounded once either way, and a GPU needs no matrix kernel.
+    """
+    half = left.dtype in (torch.float16, torch.bfloat16)
+    if half and right.dtype == left.dtype and left.shape[1] == 1 and not torch.is_grad_enabled():
+        return left * right
+    return left @ right
 
 
 def _low_rank_linear(x: Tensor, form: LowRank) -> Tensor:
