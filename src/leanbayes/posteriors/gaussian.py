@@ -103,7 +103,8 @@ class Gaussian(MeanFieldPosterior):
         """Short tensors of which the pass takes one draw, and vectors, which it draws outright."""
         draws = scope.draws(self.granularity)
         alone = self.random is not None or (draws > 1 and base.dim() > 1)
-        return None if alone or base.numel() >= SMALL else (self.log_std.dtype, draws)
+        # By granularity, not by `draws`: a number in a key would tie a compiled graph to it.
+        return None if alone or base.numel() >= SMALL else (self.log_std.dtype, self.granularity)
 
     @classmethod
     def draw_together(
