@@ -44,6 +44,7 @@ RANKS = {
     "model": 6,
     "liveness": 7,
     "budget": 7,
+    "modes": 7,
     "groups": 7,
     "objective": 7,
     "prefix": 7,

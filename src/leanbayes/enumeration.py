@@ -18,18 +18,24 @@ from leanbayes.errors import ConfigError
 from leanbayes.layers.base import Host
 from leanbayes.likelihood import tensor_of
 from leanbayes.model import BayesianModel
+from leanbayes.noise import KeyedNoise
 from leanbayes.plan import Plan, Run
 from leanbayes.posteriors.bank import Bank
 
 
-class ChosenCopy:
+class ChosenCopy(KeyedNoise):
     """Noise that makes every index of a bank of K copies point to copy k."""
 
     def __init__(self, k: int, copies: int) -> None:
+        super().__init__(0, range(1))
         self.value = (k + 0.5) / copies
 
-    def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:  # noqa: ARG002
+    def number(self, key: str, sample: int) -> float:  # noqa: ARG002
         """The middle of the k-th of K equal parts of [0, 1)."""
+        return self.value
+
+    def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:  # noqa: ARG002
+        """The same number for every draw."""
         return like.new_full((draws, *shape), self.value)
 
     def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:  # noqa: ARG002

@@ -17,8 +17,9 @@ from torch.utils import _pytree as pytree
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Gaussian
 from leanbayes.model import BayesianModel
+from leanbayes.modes import predicting, uncompiled
 from leanbayes.plan import Plan, Run, call, count_rows, fold
-from leanbayes.predict import Limits, Sampler, batches_of, predicting, uncompiled
+from leanbayes.predict import Limits, Sampler, batches_of
 from leanbayes.prediction import Regression
 
 

@@ -12,10 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from leanbayes.ahead import drawn_together, may_join, shared_noise
+from leanbayes.ahead import (
+    Sites,
+    drawn_by_key,
+    drawn_together,
+    in_groups,
+    may_join,
+    shared_noise,
+)
 from leanbayes.calibration import Calibration
 from leanbayes.errors import PlanError
-from leanbayes.layers.base import PLAIN, Host
+from leanbayes.layers.base import Host
 from leanbayes.methods.base import Method
 from leanbayes.plan import MEAN, Plan, Scope, count_rows
 from leanbayes.posteriors.base import Posterior
@@ -63,7 +70,7 @@ class BayesianModel(nn.Module):
         self.flags: list[Flag] = []
         self.shared: list[tuple[Host, str]] = []
         self._edits: list[weakref.ref[Any]] = []
-        self._ahead: list[tuple[Posterior, Tensor]] = []
+        self._ahead: list[Sites] = []
         self._drawing = [
             (host, slot)
             for host, slot, q, _ in posteriors(net)
@@ -114,20 +121,21 @@ class BayesianModel(nn.Module):
                 f"per_row={plan.per_row}"
             )
         scope = self.scope
-        scope.on_host, plan = plan.component, self._with_members(plan)
-        scope.member = _only_member(scope.on_host)
+        scope.on_host, scope.member = plan.component, _only_member(plan.component)
+        scope.device = None if scope.member is None else _device(self.net)
+        plan = self._with_members(plan)
         scope.orders = {}
         scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
         scope.traced = torch.compiler.is_compiling()
         scope.ahead = {}
         if self._ahead and plan.noise is not None and plan.groups == 1:
-            scope.ahead = {q.key: q.form(base, scope, PLAIN) for q, base in self._ahead}
+            scope.ahead = drawn_by_key(self._ahead, scope)
         if not plan.mean and plan.noise is None:
             shared = [(host, slot, host.posterior(slot)) for host, slot in self.shared]
             # Every call of a mask is a draw of its own.
             sites = [(q, host.base(s), host.ask(s)) for host, s, q in shared if not q.by_input]
             scope.shared = shared_noise(sites, scope)
-        if may_join(scope) and not (_has_group() and is_sharded(self)):
+        if may_join(scope) and not is_sharded(self):
             scope.graph = torch.is_grad_enabled()
             drawing = [(host.posterior(slot), host.base(slot)) for host, slot in self._drawing]
             scope.ahead = drawn_together(drawing, scope)
@@ -137,6 +145,8 @@ class BayesianModel(nn.Module):
         component, members = plan.component, self.method.index_members
         if plan.mean or not (members or component is not None):
             return plan
+        if self.scope.member is not None and plan.noise is not None:
+            return plan  # layers know the member: it is copied for those alone that ask
         if component is None:
             order = torch.randperm(members) if plan.noise is None else torch.arange(members)
             component = order[torch.arange(plan.groups) % members]
@@ -186,7 +196,7 @@ class BayesianModel(nn.Module):
         In one go that is cheaper than in turns with the layers, at the price of a second copy of
         the parameters.
         """
-        self._ahead = [(q, base) for _, _, q, base in self.posteriors() if not q.by_input]
+        self._ahead = in_groups([(q, b) for _, _, q, b in self.posteriors() if not q.by_input])
         try:
             yield
         finally:
@@ -288,7 +298,7 @@ def reshard(model: nn.Module) -> None:
 
 def is_sharded(model: nn.Module) -> bool:
     """True under FSDP2, where only whole modules may be called."""
-    return any(True for _ in sharded_modules(model))
+    return _has_group() and any(True for _ in sharded_modules(model))
 
 
 def sharded_modules(model: nn.Module) -> Iterator[Any]:

@@ -65,6 +65,14 @@ class KeyedNoise:
             return torch.tensor(values, device=like.device, dtype=like.dtype)
         return self._fill(key, draws, shape, like, torch.rand)
 
+    def normal_row(self, keys: Sequence[str], sizes: list[int], like: Tensor) -> Tensor:
+        """The standard normal numbers of vectors of one draw each, side by side in one row."""
+        return self._row(keys, sizes, like, Tensor.normal_)
+
+    def uniform_row(self, keys: Sequence[str], sizes: list[int], like: Tensor) -> Tensor:
+        """The numbers in [0, 1) of vectors of one draw each, side by side in one row."""
+        return self._row(keys, sizes, like, Tensor.uniform_)
+
     def number(self, key: str, sample: int) -> float:
         """A number in [0, 1) of 24 bits, which float32 holds exactly."""
         return (key_seed(self.seed, key, sample) >> 39) / 2**24
@@ -87,9 +95,7 @@ class KeyedNoise:
     ) -> Tensor:
         if draws != len(self.samples):
             raise ValueError(f"{key}: {draws} draws asked for, {len(self.samples)} samples keyed")
-        generator = self._generators.get(like.device)
-        if generator is None:
-            generator = self._generators[like.device] = torch.Generator(device=like.device)
+        generator = self._generator(like.device)
         if draws == 1:  # the way of looped prediction: no copy into a row
             generator.manual_seed(key_seed(self.seed, key, self.samples[0]))
             return law((1, *shape), generator=generator, device=like.device, dtype=like.dtype)
@@ -98,6 +104,22 @@ class KeyedNoise:
             generator.manual_seed(key_seed(self.seed, key, sample))
             law(tuple(shape), generator=generator, out=row)
         return noise
+
+    def _row(
+        self, keys: Sequence[str], sizes: list[int], like: Tensor, fill: Callable[..., Tensor]
+    ) -> Tensor:
+        (sample,), generator = self.samples, self._generator(like.device)
+        row = torch.empty(sum(sizes), device=like.device, dtype=like.dtype)
+        for key, part in zip(keys, torch.split(row, sizes), strict=True):
+            generator.manual_seed(key_seed(self.seed, key, sample))
+            fill(part, generator=generator)
+        return row
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        generator = self._generators.get(device)
+        if generator is None:
+            generator = self._generators[device] = torch.Generator(device=device)
+        return generator
 
 
 class FixedNoise:

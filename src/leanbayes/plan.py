@@ -7,7 +7,7 @@ groups survive everything that splits rows further (windows, patches), which a r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -95,6 +95,7 @@ class Scope:
         graph: Gradients were on then.
         on_host: The plan's components where they were made, before they went to the device.
         member: The one component of all draws of a pass, where it is known beforehand.
+        device: Where that component goes if a layer asks for it as a tensor.
         orders: Draws sorted by component, by their number.
         traced: The whole pass is in one compiled graph, not only blocks of it.
     """
@@ -109,6 +110,7 @@ class Scope:
     graph: bool = False
     on_host: Tensor | None = None
     member: int | None = None
+    device: torch.device | None = None
     orders: dict[int, Order] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -122,7 +124,12 @@ class Scope:
     def component(self, granularity: Granularity) -> Tensor | None:
         """The mixture component of each draw of such a slot; None where the plan names none."""
         component = self.plan.component
-        return None if component is None else _spread(component, self.draws(granularity))
+        if component is None:
+            return None
+        if self.member is not None and component.device != self.device:
+            component = component.to(self.device)
+            self.plan = replace(self.plan, component=component)
+        return _spread(component, self.draws(granularity))
 
     def order(self, granularity: Granularity) -> Order | None:
         """The draws of such a slot sorted by component: once a pass, whatever the layers."""
@@ -138,12 +145,12 @@ class Scope:
     def state(self) -> tuple[object, ...]:
         """What layers read of the pass under way, to be set again by `recall`."""
         kept = self.plan, self.rows, self.shared, self.on_host, self.member
-        return *kept, self.orders, self.ahead
+        return *kept, self.orders, self.ahead, self.device
 
     def recall(self, state: tuple[Any, ...]) -> None:
         """Go back to a pass, as recomputation in its backward pass does."""
         self.plan, self.rows, self.shared, self.on_host, self.member = state[:5]
-        self.orders, self.ahead = state[5:]
+        self.orders, self.ahead, self.device = state[5:]
 
     @property
     def source(self) -> NoiseSource:

@@ -6,9 +6,10 @@ the number of samples unless they are asked for.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,11 +18,26 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from leanbayes.budget import bytes_per_row, first_rows, slices
+from leanbayes.budget import (
+    TooLargeError,
+    bounded,
+    bytes_per_row,
+    first_rows,
+    leaves_of,
+    slices,
+    worth_trying,
+)
 from leanbayes.enumeration import enumerated, heads_of
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, Statistics, tensor_of
-from leanbayes.model import BayesianModel, is_sharded, reshard, unwrap
+from leanbayes.model import BayesianModel, is_sharded, unwrap
+from leanbayes.modes import (
+    eager,
+    is_compiled,
+    mixing,
+    predicting,
+    uncompiled,
+)
 from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource
 from leanbayes.plan import MEAN, Plan, Run, call, count_rows, fold, unfold
 from leanbayes.prediction import Prediction
@@ -72,9 +88,9 @@ def predict(  # noqa: PLR0913
         raise ConfigError(f"chunk must be at least 1, found {chunk!r}")
     with predicting(sampler.inner), sampler.drawing():
         parts = [
-            sampler.predict(piece, limits)
+            part
             for batch in batches_of(inputs, sampler.inner)
-            for piece in sampler.pieces(batch, limits)
+            for part in sampler.parts(batch, limits)
         ]
     if not parts:
         raise ConfigError("nothing to predict: the loader gave no batch")
@@ -94,7 +110,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Sampler:
-    """One call of `predict`: the model, the likelihood, and which draws are averaged how."""
+    """One call of `predict`: the model, the likelihood, and which draws are averaged how.
+
+    Attributes:
+        memory: Tensors that all samples share, by key.
+        fitting: Rows of a pass that was seen to fit, by the shape of a row.
+        measured: Rows that fit by what two of them take.
+    """
 
     model: nn.Module
     inner: BayesianModel
@@ -102,6 +124,8 @@ class Sampler:
     weights: Tensor
     seed: int
     memory: dict[str, Tensor] = field(default_factory=dict)
+    fitting: dict[Any, int] = field(default_factory=dict)
+    measured: dict[Any, int] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -138,21 +162,60 @@ class Sampler:
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Draw whole networks at once, where neither a graph nor shards stand in the way."""
-        one_by_one = self.compiled or is_sharded(self.inner)
+        one_by_one = self.compiled or self._sharded
         with (
-            nullcontext() if self.compiled else uncompiled(self.inner),
+            nullcontext() if self.compiled else eager([self.inner]),
             nullcontext() if one_by_one else self.inner.drawing_ahead(),
         ):
             yield
 
+    def parts(self, batch: Any, limits: Limits) -> list[Prediction]:
+        """Predictions of a batch: of the whole where its first pass fits into the memory."""
+        rows, alike = count_rows((batch,), {}), row_shapes(batch)
+        if self._undivided or rows <= self.fitting.get(alike, 0):
+            return [self.predict(batch, limits)]
+        leaves, free = leaves_of(self._modules), self._may_stop(limits)
+        known = alike in self.measured
+        if free and not known and worth_trying(leaves, batch, rows, limits.memory):
+            with suppress(TooLargeError):
+                whole = self.predict(batch, limits, bounded(leaves, limits.memory))
+                self.fitting[alike] = rows
+                return [whole]
+        return [self.predict(piece, limits) for piece in self.pieces(batch, limits)]
+
+    def _may_stop(self, limits: Limits) -> bool:
+        """True where a pass of one sample can be watched, and ended in its midst.
+
+        An encoder layer computes in another way while hooks watch it.
+        """
+        encoder = nn.TransformerEncoderLayer
+        if self.compiled or self._sharded or limits.chunk not in (None, 1):
+            return False
+        return not any(isinstance(m, encoder) for m in self._modules)
+
     def pieces(self, batch: Any, limits: Limits) -> Iterator[Any]:
         """Cut a batch whose activations would not fit into the memory."""
-        rows = count_rows((batch,), {})
-        return slices(batch, rows, max(1, self._rows_per_pass(batch, rows, limits)))
+        rows, alike = count_rows((batch,), {}), row_shapes(batch)
+        if alike not in self.measured:
+            self.measured[alike] = max(1, self._rows_per_pass(batch, rows, limits))
+        return slices(batch, rows, self.measured[alike])
+
+    @cached_property
+    def _sharded(self) -> bool:
+        return is_sharded(self.inner)
+
+    @cached_property
+    def _undivided(self) -> bool:
+        """True where the rows of a pass belong together."""
+        return self.inner.sequence_first or mixing(self._modules)
+
+    @cached_property
+    def _modules(self) -> list[nn.Module]:
+        return list(self.inner.net.modules())
 
     def _rows_per_pass(self, batch: Any, rows: int, limits: Limits) -> int:
-        if self.inner.sequence_first or mixes_rows(self.inner.net):
-            return rows
+        if self._undivided:
+            return sys.maxsize
         few = min(rows, 2)
 
         def run() -> None:
@@ -163,35 +226,53 @@ class Sampler:
         size = bytes_per_row(self.inner.net, few, run)
         return limits.memory // (size * (limits.chunk or 1))
 
-    def predict(self, batch: Any, limits: Limits) -> Prediction:
-        """All samples of one batch, by weighted running sums."""
-        run = self._run(batch, limits)
+    def predict(
+        self, batch: Any, limits: Limits, watch: AbstractContextManager[None] | None = None
+    ) -> Prediction:
+        """All samples of one batch, by weighted running sums; the first pass under a watch."""
         sums: Statistics = {}
         kept: list[Tensor] = []
-        for ids in self._chunks(limits):
-            plan = self.inner.method.prediction_plan(ids, self._noise(ids))
-            output = unfold(tensor_of(run(plan, len(ids))), len(ids) * self.heads)
-            add_weighted(sums, self.likelihood.statistics(output), self._weights_of(ids))
-            if limits.keep_samples:
-                kept.append(self.likelihood.samples(output))
-        return self._prediction(sums, kept)
+        weights = self._shares  # on the device before it has work to finish
+        with ExitStack() as first:
+            first.enter_context(nullcontext() if watch is None else watch)
+            run = self._run(batch, limits)
+            for ids in self._chunks(limits):
+                plan = self.inner.method.prediction_plan(ids, self._noise(ids))
+                output = unfold(tensor_of(run(plan, len(ids))), len(ids) * self.heads)
+                first.close()
+                add_weighted(sums, self.likelihood.statistics(output), self._weights_of(ids))
+                if limits.keep_samples:
+                    kept.append(self.likelihood.samples(output))
+        return self._prediction(sums, kept, weights)
 
-    def _prediction(self, sums: Statistics, kept: list[Tensor]) -> Prediction:
-        device = next(iter(sums.values())).device
-        weights = self._by_head(self.weights).to(device)
+    def _prediction(self, sums: Statistics, kept: list[Tensor], weights: Tensor) -> Prediction:
+        weights = weights.to(next(iter(sums.values())).device)
         samples = torch.cat(kept) if kept else None
         if samples is not None and len(samples) < len(weights):
             samples = samples.expand(len(weights), *samples.shape[1:])
         return self.likelihood.prediction(sums, samples, weights)
 
-    def _weights_of(self, ids: range) -> Tensor:
+    def _weights_of(self, ids: range) -> Tensor | float:
         if not self.inner.method.is_random:  # one pass stands for all
-            return torch.ones(1, dtype=self.weights.dtype)
-        return self._by_head(self.weights[ids.start : ids.stop])
+            return 1.0
+        if len(ids) == self.heads == 1:  # a number on the host: nothing is copied
+            return self._numbers[ids.start]
+        return self._shares[ids.start * self.heads : ids.stop * self.heads]
 
-    def _by_head(self, weights: Tensor) -> Tensor:
-        """Every sample stands for its heads in equal parts."""
-        return weights.repeat_interleave(self.heads) / self.heads
+    @cached_property
+    def _numbers(self) -> list[float]:
+        numbers: list[float] = self.weights.tolist()
+        return numbers
+
+    @cached_property
+    def _shares(self) -> Tensor:
+        """Weights on the model's device; every sample stands for its heads in equal parts."""
+        device = device_of(self.inner)
+        if len(set(self._numbers)) == 1:  # made there: a copy would wait for what the device does
+            each = self._numbers[0] / self.heads
+            size = len(self.weights) * self.heads
+            return torch.full((size,), each, dtype=self.weights.dtype, device=device)
+        return (self.weights.repeat_interleave(self.heads) / self.heads).to(device)
 
     def _chunks(self, limits: Limits) -> Iterator[range]:
         if not self.inner.method.is_random:
@@ -202,11 +283,7 @@ class Sampler:
             yield range(start, min(start + size, len(self.weights)))
 
     def _chunk(self, limits: Limits) -> int:
-        if self.inner.sequence_first or mixes_rows(self.inner.net):
-            return 1
-        if limits.chunk is not None:
-            return limits.chunk
-        return 1
+        return 1 if self._undivided else limits.chunk or 1
 
     def _noise(self, ids: Sequence[int]) -> NoiseSource:
         keyed = KeyedNoise(self.seed, ids, self.memory)
@@ -235,7 +312,7 @@ class Sampler:
             plan = self.inner.method.prediction_plan(range(1), self._noise(range(1)))
             check_same(tensor_of(fast(plan, 1)), tensor_of(full(plan, 1)), limits.trunk)
             return fast
-        if self.compiled or is_sharded(self.inner):
+        if self.compiled or self._sharded:
             return full
         return sequential_run(self.inner, batch) or full
 
@@ -258,16 +335,32 @@ def member_weights(samples: int, members: int) -> Tensor:
     return 1.0 / (len(counts) * counts[member])
 
 
-def add_weighted(sums: Statistics, values: Statistics, weights: Tensor) -> None:
-    """Add the weighted sum over samples [S, ...] of every statistic."""
+def add_weighted(sums: Statistics, values: Statistics, weights: Tensor | float) -> None:
+    """Add the weighted sum over samples [S, ...] of every statistic; a number weighs one sample."""
     for name, value in values.items():
-        part = torch.einsum("s,s...->...", weights.to(value.device, value.dtype), value)
+        if isinstance(weights, float):
+            part = value[0] * weights
+        else:
+            part = torch.einsum("s,s...->...", weights.to(value), value)
         sums[name] = sums[name] + part if name in sums else part
+
+
+def row_shapes(batch: Any) -> Any:
+    """What two batches have in common whose rows take as much memory."""
+    return tuple(
+        (leaf.shape[1:], leaf.dtype) if isinstance(leaf, Tensor) else type(leaf)
+        for leaf in pytree.tree_leaves(batch)
+    )
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the parameters lie."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def batches_of(inputs: Any, model: BayesianModel) -> Iterator[Any]:
     """The inputs as batches on the model's device."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = device_of(model)
     single = isinstance(inputs, (Tensor, tuple, list, dict))
     if not single and not isinstance(inputs, Iterable):
         raise ConfigError(
@@ -279,59 +372,3 @@ def batches_of(inputs: Any, model: BayesianModel) -> Iterator[Any]:
 
 def _without_target(item: Any) -> Any:
     return item[0] if isinstance(item, (tuple, list)) else item
-
-
-@contextmanager
-def predicting(model: BayesianModel) -> Iterator[None]:
-    """Evaluation mode without gradients; every module's own mode comes back."""
-    with evaluating(model), torch.no_grad() if is_sharded(model) else torch.inference_mode():
-        yield
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, of a plain network too; every module's own mode comes back."""
-    modes = [(module, module.training) for module in model.modules()]
-    scope = model.scope if isinstance(model, BayesianModel) else None
-    before = None if scope is None else scope.state()
-    model.eval()
-    try:
-        # Compiled blocks run eagerly: keys in a graph would cost one a block.
-        with uncompiled(model.net if isinstance(model, BayesianModel) else model):
-            yield
-    finally:
-        # A backward pass under way may recompute its blocks; and noise is not to outlive the call.
-        if scope is not None and before is not None:
-            scope.recall(before)
-        reshard(model)
-        for module, training in modes:
-            module.training = training
-
-
-def mixes_rows(net: nn.Module) -> bool:
-    """True where a BatchNorm has no running statistics: rows of a pass then share theirs."""
-    kind = nn.modules.batchnorm._BatchNorm
-    return any(isinstance(m, kind) and m.running_mean is None for m in net.modules())
-
-
-def is_compiled_in_place(module: nn.Module) -> bool:
-    """True for `module.compile()` and for a `torch.compile(module)` inside a network."""
-    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
-
-
-def uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
-    """Within it, what is compiled in the model runs eagerly."""
-    found = any(is_compiled_in_place(module) for module in model.modules())
-    return torch.compiler.set_stance("force_eager") if found else nullcontext()
-
-
-def is_compiled(model: nn.Module) -> bool:
-    """True where torch.compile acts on the whole model: in place, or as a wrapper around it."""
-    if is_compiled_in_place(unwrap(model)):
-        return True
-    inner: Any = model
-    while inner is not None and not isinstance(inner, BayesianModel):
-        if hasattr(inner, "_orig_mod"):
-            return True
-        inner = getattr(inner, "module", None)
-    return False

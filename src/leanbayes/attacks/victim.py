@@ -14,9 +14,10 @@ from leanbayes.enumeration import enumerated
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Categorical, Likelihood, tensor_of
 from leanbayes.model import BayesianModel, is_sharded, unwrap
+from leanbayes.modes import evaluating, mixes_rows, uncompiled
 from leanbayes.noise import KeyedNoise
 from leanbayes.plan import Plan, unfold
-from leanbayes.predict import Sampler, evaluating, mixes_rows, uncompiled
+from leanbayes.predict import Sampler
 
 Average = Literal["probabilities", "loss"]
 Outputs = Callable[[Tensor, int, int], Tensor]  # (inputs, step, draw) -> [heads, B, ...]

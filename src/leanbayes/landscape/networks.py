@@ -16,9 +16,9 @@ from leanbayes.forms import Ask, Shared
 from leanbayes.layers.base import Host
 from leanbayes.likelihood import tensor_of
 from leanbayes.model import BayesianModel
+from leanbayes.modes import evaluating
 from leanbayes.noise import KeyedNoise
 from leanbayes.plan import Plan, Scope, call
-from leanbayes.predict import evaluating
 from leanbayes.settle import settle
 from leanbayes.surgery import hosts, revert
 

@@ -15,10 +15,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from leanbayes import ops
 from leanbayes.errors import PlanError
-from leanbayes.forms import Form, PerDraw, Shared
+from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Drawn, Scope
-from leanbayes.posteriors.base import Posterior, member_index, spread_of
+from leanbayes.posteriors.base import Posterior, member_index, member_of, spread_of
 
 
 class Statistics(Posterior):
@@ -60,6 +60,14 @@ class Statistics(Posterior):
     def index(self, component: Tensor | None, draws: int, device: torch.device) -> Tensor:
         """The member of each draw."""
         return member_index(component, draws, self.members, device)
+
+    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
+        """As for any law, with a short way for a predicted sample of one member."""
+        k = member_of(scope)
+        if k is None or self.running_mean is None or self.running_var is None:
+            return super().form(base, scope, ask)
+        own = base if k == 0 else torch.stack([self.running_mean[k - 1], self.running_var[k - 1]])
+        return Shared(own)
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """Those of one member, or of the member of each draw."""

@@ -30,6 +30,7 @@ __all__ = [
     "Convolve",
     "added",
     "affine",
+    "as_multiplied",
     "at_least_float32",
     "blocks",
     "by_component",
@@ -41,6 +42,7 @@ __all__ = [
     "embedding",
     "is_turned",
     "linear",
+    "multiplied_type",
     "plus_scaled",
     "rejoined",
     "scaled",
@@ -128,11 +130,21 @@ def convolution(
 
 def candidate(form: LowRank, k: int) -> Tensor:
     """The tensor of one candidate, `base * (left @ right)`."""
-    shape = form.base.shape
-    product = form.left[k] @ form.right[k]
-    if product.shape[1] == form.base[0].numel():
-        return form.base * product.reshape(shape)
-    return form.base * product.reshape(*product.shape, *(1,) * (len(shape) - 2))
+    base, product = form.base, _product(form.left[k], form.right[k])
+    if product.shape[1] * base.shape[0] == base.numel():
+        return base * product.reshape(base.shape)
+    return base * product.reshape(*product.shape, *(1,) * (base.dim() - 2))
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """`left @ right`; of one rank in half precision, and without a graph, entry by entry.
+
+    Each entry is one product then, rounded once either way, and a GPU needs no matrix kernel.
+    """
+    half = left.dtype in (torch.float16, torch.bfloat16)
+    if half and right.dtype == left.dtype and left.shape[1] == 1 and not torch.is_grad_enabled():
+        return left * right
+    return left @ right
 
 
 def _low_rank_linear(x: Tensor, form: LowRank) -> Tensor:
@@ -288,13 +300,23 @@ def _kernels_of(weight: Tensor, x: Tensor) -> Sequence[Tensor]:
 
     Otherwise autocast and the convolution would do so kernel by kernel.
     """
-    device, dtype = x.device.type, weight.dtype
-    if torch.is_autocast_enabled(device) and dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(device)
     if not is_turned(x):
-        return weight.to(dtype).unbind()
-    kernels = weight.flatten(0, 1).to(dtype, memory_format=torch.channels_last)
+        return as_multiplied(weight).unbind()
+    flat = weight.flatten(0, 1)
+    kernels = flat.to(multiplied_type(flat), memory_format=torch.channels_last)
     return torch.split(kernels, weight.shape[1])
+
+
+def as_multiplied(tensor: Tensor) -> Tensor:
+    """A tensor in the type in which autocast multiplies it; itself without autocast."""
+    return tensor.to(multiplied_type(tensor))
+
+
+def multiplied_type(tensor: Tensor) -> torch.dtype:
+    """The type in which autocast multiplies a tensor; its own without autocast."""
+    device = tensor.device.type
+    cast = torch.is_autocast_enabled(device) and tensor.dtype != torch.float64
+    return torch.get_autocast_dtype(device) if cast else tensor.dtype
 
 
 def embedding(

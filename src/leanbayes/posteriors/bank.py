@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Literal
@@ -123,10 +124,17 @@ class Bank(Posterior):
             return super().form(base, scope, ask)
         if self.index == "network" and scope.member is not None:
             return Shared(self.copy(base, scope.member))
-        if self.index != "layer" or self.keep is not None:
+        if self.index != "layer":
             return super().form(base, scope, ask)
         number = source.number(self.noise_key, source.samples[0])
-        return Shared(self.copy(base, int(number * self.copies)))
+        return Shared(self.copy(base, self._pick(number)))
+
+    def _pick(self, number: float) -> int:
+        """What `picks` computes, of a number on the host: nothing waits for a device."""
+        if self.keep is None:
+            return int(number * self.copies)
+        (keep,) = struct.unpack("f", struct.pack("f", self.keep))  # compared in float32
+        return int(number >= keep)
 
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:
         """The picked copies, [draws, *base.shape]; copies that are not drawn get no gradient."""
@@ -148,8 +156,8 @@ class Bank(Posterior):
         eager = not torch.compiler.is_compiling() and len(noise) == 1 and noise.is_cpu
         if not eager or self.index not in ("network", "layer"):
             return None
-        if self.index == "layer" and self.keep is None:
-            return int(noise.item() * self.copies)  # what `picks` computes, in fewer calls
+        if self.index == "layer":
+            return self._pick(noise.item())
         return int(self.picks(noise, component))
 
     def copy(self, base: Tensor, k: int) -> Tensor:
@@ -193,6 +201,31 @@ class Bank(Posterior):
         values = copies.gather(0, _picks_of_all(banks, scope))
         forms = forms_of(values, [base.numel() for _, base in banks])
         return [_in_shape(form, base) for form, (_, base) in zip(forms, banks, strict=True)]
+
+    def joins_keyed(self, base: Tensor) -> Hashable | None:
+        """Vectors whose elements all pick for themselves, among as many copies."""
+        plain = self.keep is None and not self.zero_copy and self.further is not None
+        return self.copies if plain and self.index == "element" and base.dim() == 1 else None
+
+    @classmethod
+    def predict_together(
+        cls,
+        sites: Sequence[tuple[Posterior, Tensor]],
+        scope: Scope,  # noqa: ARG003
+        source: KeyedNoise,
+    ) -> Sequence[Form]:
+        """As one bank over the elements of all, whose copies are laid out once a prediction."""
+        banks = [q for q, _ in sites if isinstance(q, Bank)]
+        first, sizes = banks[0], [len(base) for _, base in sites]
+
+        def laid_out() -> Tensor:
+            return torch.cat([q.values(base) for q, (_, base) in zip(banks, sites, strict=True)], 1)
+
+        copies = source.remember(f"{first.key}#copies", laid_out)
+        single = torch.empty((), device=copies.device, dtype=torch.float32)
+        noise = source.uniform_row([q.noise_key for q in banks], sizes, single)
+        value = copies.gather(0, first.picks(noise, None)[None])[0]
+        return [Shared(part) for part in torch.split(value, sizes)]
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:
         """A copy, or the expected value of a draw."""

@@ -134,6 +134,17 @@ class Posterior(nn.Module, ABC):
         """The forms of posteriors that can be joined, from the global generator."""
         raise NotImplementedError(f"{cls.__name__} draws tensor by tensor")
 
+    def joins_keyed(self, base: Tensor) -> Hashable | None:  # noqa: ARG002
+        """The same for samples of a prediction; None draws by itself."""
+        return None
+
+    @classmethod
+    def predict_together(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope, source: KeyedNoise
+    ) -> Sequence[Form]:
+        """The forms of one predicted sample, each equal to what `form` gives."""
+        raise NotImplementedError(f"{cls.__name__} draws tensor by tensor")
+
     @classmethod
     def add_kl_grads(
         cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
@@ -154,6 +165,12 @@ class _CountedNoise:
         return like.new_zeros(()).expand(draws, *shape)
 
     uniform = normal
+
+
+def member_of(scope: Scope) -> int | None:
+    """The one member of a predicted sample, where no graph is kept; None in any other pass."""
+    keyed = isinstance(scope.plan.noise, KeyedNoise)
+    return scope.member if keyed and not torch.is_grad_enabled() else None
 
 
 def member_index(

@@ -21,6 +21,7 @@ from leanbayes.posteriors.base import (
     gradient_of,
     like_gradient,
     member_index,
+    member_of,
     spread_of,
 )
 from leanbayes.posteriors.joint import forms_of, side_by_side
@@ -93,14 +94,12 @@ class FactorBank(Posterior):
         """Standard numbers of the law for so many channels."""
         if self.law == "normal":
             return source.normal(self.noise_key, draws, size, base)
-        uniform = source.uniform(self.noise_key, draws, size, base)
-        # Away from the ends, where the tangent is infinite.
-        return torch.tan(math.pi * (uniform.clamp(1e-6, 1 - 1e-6) - 0.5))
+        return _cauchy(source.uniform(self.noise_key, draws, size, base))
 
     def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
         """As for any law, with a short way for a predicted sample of one member."""
-        source, member = scope.plan.noise, scope.member
-        if member is None or not isinstance(source, KeyedNoise) or torch.is_grad_enabled():
+        source, member = scope.plan.noise, member_of(scope)
+        if member is None or not isinstance(source, KeyedNoise):
             return super().form(base, scope, ask)
         scale = source.remember(self.key, lambda: softplus(self.rho))[member]
         value = torch.addcmul(self.location[member], scale, self.noise(base, 1, source)[0])
@@ -140,6 +139,28 @@ class FactorBank(Posterior):
         component = scope.component(first.granularity)
         values = first.values(location, rho, noise.to(base.dtype), component)
         return forms_of(values, [q.location.shape[1] for q in banks])
+
+    def joins_keyed(self, base: Tensor) -> Hashable | None:  # noqa: ARG002
+        """Laws of one kind."""
+        return self.law, self.clip, self.members, self.location.dtype
+
+    @classmethod
+    def predict_together(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope, source: KeyedNoise
+    ) -> Sequence[Form]:
+        """As one bank over the channels of all, whose scales are found once a prediction."""
+        banks = [q for q, _ in sites if isinstance(q, FactorBank)]
+        first, member = banks[0], member_of(scope)
+        if member is None:
+            return [q.form(base, scope, Ask()) for q, base in sites]
+        location, scale = _tables(banks, source)
+        keys, sizes = [q.noise_key for q in banks], [q.location.shape[1] for q in banks]
+        rows = source.normal_row if first.law == "normal" else source.uniform_row
+        noise = rows(keys, sizes, sites[0][1])
+        noise = noise if first.law == "normal" else _cauchy(noise)
+        value = torch.addcmul(location[member], scale[member], noise)
+        value = value if first.clip is None else value.clamp_(-first.clip, first.clip)
+        return [Shared(part) for part in torch.split(value, sizes)]
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:  # noqa: ARG002
         """The location of a member, or their average."""
@@ -193,6 +214,20 @@ class FactorBank(Posterior):
                 d_rho = d_scale * torch.sigmoid(rho)
                 _add([q.location for q in banks], d_mean, weight, editable)
                 _add([q.rho for q in banks], d_rho, weight, editable)
+
+
+def _tables(banks: Sequence[FactorBank], source: KeyedNoise) -> tuple[Tensor, Tensor]:
+    """Locations and scales of all banks, [K, channels of all]."""
+    key = banks[0].key
+    return (
+        source.remember(f"{key}#locations", lambda: torch.cat([q.location for q in banks], 1)),
+        source.remember(f"{key}#scales", lambda: torch.cat([softplus(q.rho) for q in banks], 1)),
+    )
+
+
+def _cauchy(uniform: Tensor) -> Tensor:
+    """Standard Cauchy numbers, away from the ends, where the tangent is infinite."""
+    return torch.tan(math.pi * (uniform.clamp(1e-6, 1 - 1e-6) - 0.5))
 
 
 def _slopes(law: Law, gap: Tensor, scale: Tensor, prior: float) -> tuple[Tensor, Tensor]:

@@ -115,6 +115,27 @@ class Gaussian(MeanFieldPosterior):
         parts = torch.split(drawn, [base.numel() for _, base in sites])
         return [Shared(p.reshape(b.shape)) for p, (_, b) in zip(parts, sites, strict=True)]
 
+    def joins_keyed(self, base: Tensor) -> Hashable | None:
+        """Short vectors."""
+        short = base.dim() == 1 and base.numel() < SMALL and self.random is None
+        return self.log_std.dtype if short else None
+
+    @classmethod
+    def predict_together(
+        cls,
+        sites: Sequence[tuple[Posterior, Tensor]],
+        scope: Scope,  # noqa: ARG003
+        source: KeyedNoise,
+    ) -> Sequence[Form]:
+        """As one long vector, whose scales are found once a prediction."""
+        laws = [q for q, _ in sites if isinstance(q, Gaussian)]
+        key, sizes = laws[0].key, [len(base) for _, base in sites]
+        mean = source.remember(f"{key}#means", lambda: torch.cat([base for _, base in sites]))
+        std = source.remember(f"{key}#stds", lambda: torch.cat([q.std() for q in laws]))
+        noise = source.normal_row([q.key for q in laws], sizes, mean)
+        value = torch.addcmul(mean, std, noise, out=noise)
+        return [Shared(part) for part in torch.split(value, sizes)]
+
     def _predicted(self, base: Tensor, draws: int, source: KeyedNoise) -> Form:
         """Explicit draws without a graph: one exponential for all samples, noise made in place."""
         noise = source.normal(self.key, draws, base.shape, base)

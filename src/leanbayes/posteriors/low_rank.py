@@ -9,9 +9,9 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor, nn
 
-from leanbayes.forms import Form, LowRank, Shared
-from leanbayes.noise import NoiseSource
-from leanbayes.ops import at_least_float32, candidate, is_turned
+from leanbayes.forms import Ask, Form, LowRank, Shared
+from leanbayes.noise import KeyedNoise, NoiseSource
+from leanbayes.ops import as_multiplied, at_least_float32, candidate, is_turned, multiplied_type
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import (
     Editable,
@@ -19,6 +19,7 @@ from leanbayes.posteriors.base import (
     add_product,
     add_to_gradients,
     member_index,
+    member_of,
 )
 from leanbayes.posteriors.joint import side_by_side
 from leanbayes.posteriors.shards import whole
@@ -71,6 +72,21 @@ class LowRankScale(Posterior):
         """The candidates, [draws, *base.shape]."""
         form = self._form(base, len(noise), component)
         return torch.stack([candidate(form, int(k)) for k in form.component])
+
+    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
+        """As for any law, with a short way for a predicted sample of one member."""
+        k, source = member_of(scope), scope.plan.noise
+        if k is None or not isinstance(source, KeyedNoise):
+            return super().form(base, scope, ask)
+        left, right = self._cast("left", source), self._cast("right", source)
+        return Shared(candidate(LowRank(base, left, right, left), k))
+
+    def _cast(self, name: str, source: KeyedNoise) -> Tensor:
+        """A factor as autocast would make it for the product, once for all samples."""
+        factor: Tensor = getattr(self, name)
+        if multiplied_type(factor) == factor.dtype:
+            return factor  # not remembered: shards may be gone by the next sample
+        return source.remember(f"{self.key}#{name}", lambda: as_multiplied(factor))
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """One candidate for all rows, or the factors and which row takes which."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from leanbayes.forms import Form, PerDraw, Selected, Shared
+from leanbayes.forms import Ask, Form, PerDraw, Selected, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Drawn, Scope
-from leanbayes.posteriors.base import Posterior, member_index, spread_of
+from leanbayes.posteriors.base import Posterior, member_index, member_of, spread_of
 
 
 class Members(Posterior):
@@ -45,6 +45,11 @@ class Members(Posterior):
         """The tensors of each draw's member, [draws, *base.shape]."""
         index = member_index(component, len(noise), self.members, noise.device)
         return torch.stack([base, *self.further])[index]
+
+    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
+        """As for any law, with a short way for a predicted sample of one member."""
+        k = member_of(scope)
+        return super().form(base, scope, ask) if k is None else Shared(self.member(base, k))
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """One member for all rows as it is; several as vectors, or as whole weights to choose from.

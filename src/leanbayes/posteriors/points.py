@@ -6,10 +6,10 @@ from collections.abc import Hashable, Sequence
 
 from torch import Tensor, nn
 
-from leanbayes.forms import Form
+from leanbayes.forms import Ask, Form, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Scope
-from leanbayes.posteriors.base import Editable, Posterior, member_index, spread_of
+from leanbayes.posteriors.base import Editable, Posterior, member_index, member_of, spread_of
 from leanbayes.posteriors.joint import forms_of, side_by_side
 
 
@@ -40,6 +40,11 @@ class PointFactors(Posterior):
         index = member_index(component, len(noise), self.members, noise.device)
         # index_select: its backward pass adds rows, where that of indexing sorts them.
         return self.location.index_select(0, index)
+
+    def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
+        """As for any law, with a short way for a predicted sample of one member."""
+        k = member_of(scope)
+        return super().form(base, scope, ask) if k is None else Shared(self.location[k])
 
     def joins(self, base: Tensor, scope: Scope) -> Hashable | None:  # noqa: ARG002
         """Factors of as many members."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -126,20 +126,38 @@ class SparseGaussian(MeanFieldPosterior):
         cls, sites: Sequence[tuple[Posterior, Tensor]], scope: Scope
     ) -> Sequence[Form]:
         """The noise of all as one vector, of which every tensor gets its part."""
-        # Vectors last: their parts of the noise lie together, and they are shifted as one.
-        sparse = [(q, base) for q, base in sites if isinstance(q, SparseGaussian)]
-        ordered = sorted(sparse, key=lambda site: site[1].dim() == 1)
+        ordered = _vectors_last(sites)
         rho = torch.cat([q.rho for q, _ in ordered])
-        noise = scope.source.normal("", 1, rho.shape, sparse[0][1])[0]
+        noise = scope.source.normal("", 1, rho.shape, sites[0][1])[0]
         shift = (softplus(rho) * noise.to(rho.dtype)).to(noise.dtype)
-        larger = [(q, base) for q, base in ordered if base.dim() != 1]
-        sizes = [len(q.rho) for q, _ in larger]
-        *shifts, rest = torch.split(shift, [*sizes, len(shift) - sum(sizes)])
-        drawn = zip(larger, shifts, strict=True)
-        values = [torch.put(base, q.entries, s, accumulate=True) for (q, base), s in drawn]
-        values += _shifted_vectors(ordered[len(larger) :], rest)
-        forms = {q.key: Shared(v) for (q, _), v in zip(ordered, values, strict=True)}
-        return [forms[q.key] for q, _ in sparse]
+        forms = _placed(ordered, shift, _entries)
+        return [forms[q.key] for q, _ in sites]
+
+    def joins_keyed(self, base: Tensor) -> Hashable | None:  # noqa: ARG002
+        """All of them."""
+        return self.rho.dtype
+
+    @classmethod
+    def predict_together(
+        cls,
+        sites: Sequence[tuple[Posterior, Tensor]],
+        scope: Scope,  # noqa: ARG003
+        source: KeyedNoise,
+    ) -> Sequence[Form]:
+        """The same with the numbers of every key; scales and places are found once a prediction."""
+        ordered = _vectors_last(sites)
+        key, sizes = ordered[0][0].key, [len(q.rho) for q, _ in ordered]
+        std = source.remember(
+            f"{key}#stds", lambda: torch.cat([softplus(q.rho) for q, _ in ordered])
+        )
+        noise = source.normal_row([q.key for q, _ in ordered], sizes, ordered[0][1])
+        shift = (std * noise).to(noise.dtype)
+        forms = _placed(
+            ordered,
+            shift,
+            lambda vectors: source.remember(f"{key}#entries", lambda: _entries(vectors)),
+        )
+        return [forms[q.key] for q, _ in sites]
 
     @property
     def kl_factor(self) -> float:
@@ -182,16 +200,36 @@ class SparseGaussian(MeanFieldPosterior):
         return f"entries={len(self.entries)}, prior_std={self.prior_std:g}"
 
 
-def _shifted_vectors(
-    sites: Sequence[tuple[SparseGaussian, Tensor]], shift: Tensor
-) -> Sequence[Tensor]:
-    """Vectors as one, with the shifts of all at their entries."""
-    if not sites:
-        return ()
-    sizes = [len(base) for _, base in sites]
-    starts = [*accumulate(sizes, initial=0)][:-1]
-    where = torch.cat(torch._foreach_add([q.entries for q, _ in sites], starts))
-    return torch.split(torch.cat([base for _, base in sites]).index_add(0, where, shift), sizes)
+Sites = Sequence[tuple[SparseGaussian, Tensor]]
+
+
+def _vectors_last(sites: Sequence[tuple[Posterior, Tensor]]) -> Sites:
+    """Vectors behind the others: their parts of the noise lie together, and are added as one."""
+    sparse = [(q, base) for q, base in sites if isinstance(q, SparseGaussian)]
+    return sorted(sparse, key=lambda site: site[1].dim() == 1)
+
+
+def _placed(
+    sites: Sites, shift: Tensor, entries_of: Callable[[Sites], Tensor]
+) -> dict[str, Shared]:
+    """The tensors with the shifts of all, side by side, at their entries."""
+    larger = [(q, base) for q, base in sites if base.dim() != 1]
+    sizes = [len(q.rho) for q, _ in larger]
+    *shifts, rest = torch.split(shift, [*sizes, len(shift) - sum(sizes)])
+    drawn = zip(larger, shifts, strict=True)
+    values = [torch.put(base, q.entries, s, accumulate=True) for (q, base), s in drawn]
+    vectors = sites[len(larger) :]
+    if vectors:
+        joined = torch.cat([base for _, base in vectors])
+        moved = joined.index_add(0, entries_of(vectors), rest)
+        values += torch.split(moved, [len(base) for _, base in vectors])
+    return {q.key: Shared(v) for (q, _), v in zip(sites, values, strict=True)}
+
+
+def _entries(vectors: Sites) -> Tensor:
+    """The random entries of vectors that lie side by side."""
+    starts = [*accumulate((len(base) for _, base in vectors), initial=0)][:-1]
+    return torch.cat(torch._foreach_add([q.entries for q, _ in vectors], starts))
 
 
 def _edit_means(sites: Sequence[tuple[SparseGaussian, Tensor]], scale: float) -> None:

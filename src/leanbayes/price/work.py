@@ -18,9 +18,10 @@ from leanbayes.edit import attach_kl
 from leanbayes.groups import param_groups
 from leanbayes.likelihood import Likelihood, tensor_of
 from leanbayes.model import BayesianModel
+from leanbayes.modes import evaluating
 from leanbayes.objective import objective
 from leanbayes.plan import call, count_rows
-from leanbayes.predict import Limits, Sampler, evaluating, predict
+from leanbayes.predict import Limits, Sampler, predict
 from leanbayes.price.measure import Work
 from leanbayes.regularizer import OODRegularizer
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from leanbayes.data.decode import Frame
 from leanbayes.data.tables import Column
 from leanbayes.model import BayesianModel
-from leanbayes.predict import mixes_rows
+from leanbayes.modes import mixes_rows
 from leanbayes.serving.limits import Limits
 from leanbayes.version import __version__
 
