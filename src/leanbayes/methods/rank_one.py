@@ -39,7 +39,8 @@ class RankOne(MixtureMethod, name="rank_one"):
     Dusenberry et al., Efficient and scalable Bayesian neural nets with rank-1 factors, 2020. '0.4 %
     for a mixture of ten' in the paper is one component; at K = 4 it is 1.6 %.
 
-    Cost: `2 K (I + O)` parameters a layer. A step costs about 1.2x, a prediction 1.1x a sample.
+    Cost: `2 K (I + O)` parameters a layer. A step costs about 1.2x, a prediction 1.1x a sample; on
+    an H200 in bf16 a step 1.6x.
 
     Attributes:
         members: Components K.
