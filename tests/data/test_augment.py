@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -138,3 +140,15 @@ def test_wrong_names_and_numbers_are_refused():
         Flip()(torch.zeros(4, 3))
     with pytest.raises(DataError, match="found dict"):
         Flip()({"x": torch.zeros(1)})
+
+
+def test_pixels_stand_after_a_colon():
+    crop, flip, cutout = augment_named("crop:3 + flip+cutout:16", padding=1, size=2).steps
+    assert (crop, flip, cutout) == (Crop(padding=3), Flip(), Cutout(size=16))
+    assert augment_named("cutout").steps == (Cutout(size=8),)
+
+
+@pytest.mark.parametrize("words", ["cutout:", "cutout:x", "cutout:-4", "flip:2", "crop:4:5"])
+def test_pixels_that_are_none_are_refused(words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        augment_named(f"crop+{words}")

@@ -115,32 +115,41 @@ class Chain:
 def augment_named(
     names: str, *, normalize: Normalize | None = None, padding: int = 4, size: int = 8
 ) -> Chain:
-    """A chain by name, as a settings file writes it: "crop+flip+cutout".
+    """A chain by name, as a settings file writes it: "crop+flip+cutout:16".
 
     Args:
-        names: Any of crop, flip, cutout, joined by "+", in the order they run; "none": nothing.
+        names: Any of crop, flip, cutout, joined by "+", in the order they run; "none": nothing. A
+            number after a colon is the padding of that crop or the size of that cutout.
         normalize: How inputs were scaled, so that crops are padded with black, as is usual; without
             it with 0. Cutouts are 0 in either case.
-        padding: Of a crop.
-        size: Of a cutout.
+        padding: Of a crop that names none.
+        size: Of a cutout that names none.
 
     Example:
-        >>> augment_named("crop+flip", padding=2).steps
+        >>> augment_named("crop:2+flip").steps
         (Crop(padding=2, fill=0.0), Flip(rate=0.5))
     """
-    known: dict[str, Callable[[Tensor], Tensor]] = {
-        "crop": Crop(padding=padding, fill=0.0 if normalize is None else _black(normalize)),
-        "flip": Flip(),
-        "cutout": Cutout(size=size),
+    black = 0.0 if normalize is None else _black(normalize)
+    known: dict[str, Callable[[int | None], Callable[[Tensor], Tensor]]] = {
+        "crop": lambda pixels: Crop(padding=padding if pixels is None else pixels, fill=black),
+        "flip": lambda pixels: _flip(pixels, names),
+        "cutout": lambda pixels: Cutout(size=size if pixels is None else pixels),
     }
-    wanted = [] if names in ("", "none") else [name.strip() for name in names.split("+")]
-    unknown = [name for name in wanted if name not in known]
-    if unknown:
-        raise ConfigError(
-            f"augment knows {', '.join(known)}, joined by +, or none; found {unknown[0]!r} in "
-            f"{names!r}"
-        )
-    return Chain(tuple(known[name] for name in wanted))
+    wanted = [] if names in ("", "none") else [word.strip() for word in names.split("+")]
+    parts = [word.partition(":") for word in wanted]
+    for (name, colon, pixels), word in zip(parts, wanted, strict=True):
+        if name not in known or (colon and not pixels.isdecimal()):
+            raise ConfigError(
+                f"augment knows {', '.join(known)}, joined by +, with pixels after a colon "
+                f"(cutout:16), or none; found {word!r} in {names!r}"
+            )
+    return Chain(tuple(known[name](int(pixels) if pixels else None) for name, _, pixels in parts))
+
+
+def _flip(pixels: int | None, names: str) -> Flip:
+    if pixels is not None:
+        raise ConfigError(f"augment: a flip has no number, found flip:{pixels} in {names!r}")
+    return Flip()
 
 
 def _black(scale: Normalize) -> tuple[float, ...]:

@@ -2,10 +2,10 @@
 
 Where the numbers come from (P: the paper, C: the authors' public code, I: inferred).
 
-- WRN-28-10: 200 epochs, rate 0.1, a fifth at epochs 60, 120 and 160, decay 2e-4, cutout: C; batch
-  128: I. ResNet-50 is a published checkpoint: P; what stands here is the usual training of 90
-  epochs, rate 0.1, a tenth at epochs 30 and 60, batch 256: I. MobileNetV2: 90 epochs: P; the rest
-  as for ResNet-50: I. Decays as in fine-tuning: P.
+- WRN-28-10: 200 epochs, rate 0.1, a fifth at epochs 60, 120 and 160, decay 2e-4, cutout of 16
+  pixels: C; batch 128: I. ResNet-50 is a published checkpoint: P; what stands here is the usual
+  training of 90 epochs, rate 0.1, a tenth at epochs 30 and 60, batch 256: I. MobileNetV2: 90
+  epochs: P; the rest as for ResNet-50: I. Decays as in fine-tuning: P.
 - Dropout 0.3 before the second convolution of a block (WRN-28-10), 0.2 after the second and third
   of a bottleneck (ResNet-50), 0.2 before the last layer (MobileNetV2): P, appendix B.
 - From scratch (`vbnn`): the priors of the fine-tuning under the training of the point estimate: P,

@@ -29,7 +29,7 @@ TASKS = {
     "cifar10": Task(
         *("WRN-28-10 on CIFAR-10", 12, 2e-4, 50_000, 0.2, WRN_28_10, CIFAR10),
         nesterov=True,
-        augment="crop+flip+cutout",
+        augment="crop+flip+cutout:16",
     ),
     "imagenet": Task("ResNet-50 on ImageNet", 4, 1e-4, 1_281_167, 0.1, RESNET50, IMAGENET),
     "casia": Task("MobileNetV2 on CASIA faces", 4, 5e-4, 490_623, 0.1, MOBILENET, FACES),

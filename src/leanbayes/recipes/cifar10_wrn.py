@@ -8,7 +8,7 @@ different here on purpose. The same for all:
 
 - Start: 60 epochs of SGD, rate 0.2 by cosine, batch 256, decay 1e-3 (papers: 200 epochs in steps,
   BayesAdapter; 300, iBNN; 250, Rank-1; decays 2e-4 to 5e-4). So short a training wants more of
-  both: T. Crop and flip, no cutout. bf16.
+  both: T. Crop, flip and cutout of 16 pixels, in the fine-tuning too: P, BayesAdapter. bf16.
 - Fine-tuning: 12 epochs, batch 256: P, BayesAdapter. Its rates, 1e-4 constant for what was trained
   and 1e-3 down to 1e-4 for what is new: C; they are those of rows that say nothing else.
 - The decay as a prior is the start's: variance 1 / (1e-3 * 50,000) = 0.02.
@@ -181,7 +181,7 @@ FIRST: Final[dict[str, Row]] = {
 
 TABLE: Final[dict[str, Any]] = {
     "model": {"name": "wide_resnet", "options": {"depth": 28, "width": 10}},
-    "data": {"augment": "crop+flip", "options": {"validation": 0}},
+    "data": {"augment": "crop+flip+cutout:16", "options": {"validation": 0}},
     "fit": {
         "epochs": 12,
         "batch_size": 256,
