@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -34,8 +34,9 @@ def check_alive(model: BayesianModel, example: Any) -> None:
     than once are noted in the model: they take one draw a pass from now on.
     """
     with untouched(model):
-        check_rows(model, example)
-        check_folds(model, example)
+        with _full_precision(model):
+            check_rows(model, example)
+            check_folds(model, example)
         trained = _uses_in_training(model, example)
         evaluated = _uses_in_evaluation(model, example)
     expected = [(host, slot) for _, host in hosts(model.net) for slot in host.slots]
@@ -179,6 +180,27 @@ def check_folds(model: BayesianModel, example: Any) -> None:
             "input without rows in dim 0 (positions, a learned query). Leave it out: "
             "select=~lb.select.by_name(...). The network is unchanged"
         )
+
+
+@contextmanager
+def _full_precision(model: nn.Module) -> Iterator[None]:
+    """Without TF32 in convolutions: a deep network with widely spread factors magnifies its error.
+
+    Settings by the newer names of PyTorch cannot be read by the older ones: they stay.
+    """
+    cudnn = torch.backends.cudnn
+    with ExitStack() as stack:
+        if any(p.is_cuda for p in model.parameters()):
+            with suppress(RuntimeError):
+                stack.enter_context(
+                    cudnn.flags(
+                        enabled=cudnn.enabled,
+                        benchmark=cudnn.benchmark,
+                        deterministic=cudnn.deterministic,
+                        allow_tf32=False,
+                    )
+                )
+        yield
 
 
 def _reversed(tree: Any, rows: int) -> Any:

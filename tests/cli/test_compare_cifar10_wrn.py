@@ -67,7 +67,7 @@ def test_all_train_in_one_way_but_for_what_a_row_says(lineup):
         fit = settings.fit
         assert (fit.precision, fit.channels_last, fit.resident) == ("bf16", True, True), label
         assert fit.batch_size == (128 if label.endswith("_reg") else 256)
-        assert settings.augment == "crop+flip"
+        assert settings.augment == "crop+flip+cutout:16"
         assert (fit.regularizer is not None) == label.endswith("_reg")
     point = lineup.point.fit
     assert (point.epochs, point.lr, point.schedule, point.weight_decay) == (60, 0.2, "cosine", 1e-3)

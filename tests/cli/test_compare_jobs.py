@@ -46,6 +46,7 @@ def untimed(record):
         for place in (row, *row.get("runs", [])):
             place.pop("seconds", None)
             place.pop("training_seconds", None)
+            place.pop("jobs", None)
         for name in [name for name in row.get("prices", {}) if name in TIMED]:
             del row["prices"][name]
     return text
@@ -67,6 +68,24 @@ def test_runs_side_by_side_leave_the_same_record_but_for_the_seconds(leanbayes, 
     assert [row["method"] for row in found[0]["rows"]] == ["map", "bad", "mean_field"]
     assert found[0]["rows"][1]["failed_seeds"] == [0, 1]
     assert len(by_seed(found[0])) == 4
+
+
+def test_prices_of_runs_side_by_side_are_measured_after_them_and_the_seconds_say_so(
+    compare, monkeypatch
+):
+    """One process has the device then; the runs in others have none."""
+    _, alone = compare()
+    told, price = [], Bench.price
+    monkeypatch.setattr(Bench, "price", lambda b, label: (told.append(label), price(b, label))[1])
+    compare.out.unlink()
+    _, record = compare("--jobs", 2)
+    assert told == ["map", "mean_field"]
+    assert untimed(record) == untimed(alone)
+    assert [run["jobs"] for row in record["rows"] for run in row["runs"]] == [2] * 4
+    assert all("jobs" not in run for row in alone["rows"] for run in row["runs"])
+    _, again = compare("--resume")
+    assert again == record
+    assert len(told) == 2
 
 
 def test_a_comparison_that_is_cut_off_goes_on_with_what_is_missing(compare, monkeypatch):

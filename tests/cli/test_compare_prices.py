@@ -66,9 +66,12 @@ def test_prices_are_left_out_on_request(leanbayes, tmp_path):
     assert "price" not in result.out
     assert all("prices" not in row for row in record["rows"])
     assert record["rows"][0]["command"].endswith("--smoke --no-price")
-    # A file without them may be gone on with; runs that are kept stay without.
+    # A file without them may be gone on with: what is missing is measured.
     result = leanbayes(*TABLE, "--out", out, "--resume", "--seeds", 2)
     assert "4 of 4 runs kept" in result.err
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["prices"]["flops_predict_ratio"] for row in rows] == [1, 20]
+    assert [row["figures"] for row in rows] == [row["figures"] for row in record["rows"]]
 
 
 def test_a_price_that_cannot_be_had_does_not_lose_the_run(leanbayes, monkeypatch):

@@ -112,7 +112,11 @@ def compare(  # noqa: PLR0913
     smoke: Annotated[bool, typer.Option("--smoke", help="Seconds, on a few rows.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record, no table.")] = False,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Runs side by side on the same device, a process each.")
+        int,
+        typer.Option(
+            min=1,
+            help="Runs side by side on the same device, a process each; prices come after them.",
+        ),
     ] = 1,
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep the runs that the file of --out has already.")
@@ -149,6 +153,7 @@ def compare(  # noqa: PLR0913
         smoke=smoke,
         first=seed,
         price=price,
+        jobs=jobs,
         by_row=len(every) == 1,
         suite=splits_asked,
     )
@@ -232,7 +237,16 @@ def _run(record: Record, bench: Bench, kept: Kept, out: Path | None, jobs: int) 
                         _tell_failure(record, run, ended.error)
                     save(out, text_of(record.plain()))
             errors += [failed[at] for at in sorted(failed)]
+            _price(record, bench, out)
+        _price(record, bench, out)
     return errors
+
+
+def _price(record: Record, bench: Bench, out: Path | None) -> None:
+    """Prices that no run has measured: of runs side by side, or that a file lacks."""
+    for run in record.unpriced if bench.ask.price else []:
+        record.done[run] = replace(record.done[run], prices=bench.price(run[0]))
+        save(out, text_of(record.plain()))
 
 
 def _ready(record: Record, bench: Bench) -> list[Run]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ class Ask:
         smoke: A few rows and steps only.
         first: The first seed: its runs are priced, and say which layers are random.
         price: Measure prices.
+        jobs: Runs side by side; with several a price is measured after them, alone.
         by_row: Keep the scores of every row too: what one seed can be judged by.
         suite: Splits that every run is evaluated on; the parts alone if None.
     """
@@ -37,6 +39,7 @@ class Ask:
     smoke: bool = False
     first: int = 0
     price: bool = False
+    jobs: int = 1
     by_row: bool = False
     suite: SuiteAsk | None = None
 
@@ -64,6 +67,11 @@ def arguments_of(ready: Prepared) -> dict[str, Any]:
     if ready.settings.fit.patience is None:
         found.pop("validation", None)
     return {**found, "config": ready.settings.fit}
+
+
+def untrained(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The same without a step of training: for what does not depend on the weights."""
+    return {**arguments, "config": replace(arguments["config"], epochs=0, steps=None)}
 
 
 def config_of(ready: Prepared, ask: Ask) -> dict[str, Any]:

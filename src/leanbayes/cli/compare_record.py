@@ -65,6 +65,12 @@ class Record:
         return [run for run in every if run not in self.done and run not in self.failed]
 
     @property
+    def unpriced(self) -> list[Run]:
+        """The first runs of labels, of those that have ended without a price."""
+        first = [(label, self.seeds[0]) for label in self.commands]
+        return [run for run in first if run in self.done and self.done[run].prices is None]
+
+    @property
     def rows(self) -> list[dict[str, Any]]:
         """A row a method with a run that has ended."""
         ended = {label for label, _ in (*self.done, *self.failed)}
@@ -134,6 +140,7 @@ class Record:
             "figures": self._shown(outcome.figures),
         }
         more = {"start": outcome.start, "evaluation": outcome.evaluation}
+        more["jobs"] = outcome.jobs if outcome.jobs > 1 else None
         found |= {key: value for key, value in more.items() if value is not None}
         return found | {k: v for k, v in outcome.origin.items() if v != origin[k]}
 
@@ -203,6 +210,7 @@ class Record:
                 # Older files have the sum alone.
                 training_seconds=run.get("training_seconds", row["training_seconds"] / len(runs)),
                 origin={name: run[name] if name in run else row[name] for name in names},
+                jobs=run.get("jobs", 1),
                 prices=row.get("prices") if run is runs[0] else None,
                 layers=row.get("layers") if run is runs[0] else None,
                 start=run.get("start"),

@@ -13,7 +13,7 @@ import torch
 
 import leanbayes as lb
 from leanbayes.cli.card import first_inputs
-from leanbayes.cli.compare_ask import Ask, Run, arguments_of, config_of, seeded
+from leanbayes.cli.compare_ask import Ask, Run, arguments_of, config_of, seeded, untrained
 from leanbayes.cli.compare_data import Sets
 from leanbayes.cli.compare_price import priced
 from leanbayes.cli.compare_settings import Lineup
@@ -42,6 +42,7 @@ class Outcome:
         parameters_added: By the method.
         config: All that the figures depend on but the seed.
         origin: Commit and environment.
+        jobs: Runs that shared the device with it, and itself: its seconds are those of all.
         prices: Of `lb.price`, where they were asked for.
         layers: Of `lb.layer_map`, beside an evaluation.
         start: Hash of the weights that it started from, where they are shared.
@@ -57,6 +58,7 @@ class Outcome:
     parameters_added: int
     config: Mapping[str, Any]
     origin: Mapping[str, Any]
+    jobs: int = 1
     prices: Mapping[str, Any] | None = None
     layers: list[dict[str, Any]] | None = None
     start: str | None = None
@@ -89,11 +91,7 @@ class Bench:
             parts = {name: part_of(ready.data, name) for name in self.ask.parts}
             parameters = sum(p.numel() for p in ready.net.parameters())
             config, arguments = self._config(label, seed, ready), arguments_of(ready)
-            method, likelihood = ready.settings.method, ready.likelihood
-            if label in self.lineup.assembled:
-                model = self._assembled(ready, seed)
-            else:
-                model = lb.adapt(ready.net, method, likelihood=likelihood, **arguments).model
+            model = self._adapted(label, seed, ready, arguments)
         trained = time.perf_counter() - start + self._before(label, seed)
         evaluation = self._evaluation(label, model, ready)
         judged = {
@@ -114,12 +112,21 @@ class Bench:
             parameters_added=model.report.added,
             config=config,
             origin=_origin(model, made_at),
+            jobs=self.ask.jobs,
             prices=self._prices(model, ready, seed),
             layers=self._layers(model, seed),
             start=self._start(label, seed),
             evaluation=evaluation,
             rows={name: _rows(found) for name, found in judged.items()} if self.ask.by_row else {},
         )
+
+    def price(self, label: str) -> Mapping[str, Any]:
+        """The price of a label, of its network before the training; post-hoc laws are fitted."""
+        seed = self.ask.first
+        with torch.random.fork_rng(devices=[]):
+            ready = self._ready(label, seed)
+            model = self._adapted(label, seed, ready, untrained(arguments_of(ready)))
+        return priced(model, ready, self.lineup.point, self.ask)
 
     def config(self, label: str, seed: int) -> dict[str, Any]:
         """What a run would say of itself."""
@@ -157,6 +164,14 @@ class Bench:
         """Seeds of the starts that some runs need and that are not there."""
         seeds = dict.fromkeys(seed for run in runs for seed in self.starts_of(run))
         return [seed for seed in seeds if seed not in self.begun(runs)]
+
+    def _adapted(
+        self, label: str, seed: int, ready: Prepared, arguments: Mapping[str, Any]
+    ) -> lb.BayesianModel:
+        if label in self.lineup.assembled:
+            return self._assembled(ready, seed)
+        method, likelihood = ready.settings.method, ready.likelihood
+        return lb.adapt(ready.net, method, likelihood=likelihood, **arguments).model
 
     def _assembled(self, ready: Prepared, seed: int) -> lb.BayesianModel:
         """The ensemble of the starts of several seeds."""
@@ -215,7 +230,7 @@ class Bench:
     def _prices(
         self, model: lb.BayesianModel, ready: Prepared, seed: int
     ) -> Mapping[str, Any] | None:
-        if not self.ask.price or seed != self.ask.first:
+        if not self.ask.price or seed != self.ask.first or self.ask.jobs > 1:
             return None
         return priced(model, ready, self.lineup.point, self.ask)
 
