@@ -97,6 +97,13 @@ def _added(row: Row) -> str:
     return f"{row['parameters_added']:,} ({row['parameters_added'] / row['parameters']:.1%})"
 
 
+def _training(row: Row) -> str:
+    """Seconds; runs that shared the device say so."""
+    jobs = max(run.get("jobs", 1) for run in row["runs"])
+    shared = f" ({jobs} runs at a time)" if jobs > 1 else ""
+    return f"{row['training_seconds'] / len(row['runs']):.0f}{shared}"
+
+
 QUALITY: Sequence[Column] = (
     ("method", lambda row: row["method"]),
     ("seeds", lambda row: str(len(row["runs"]))),
@@ -128,7 +135,7 @@ PRICE: Sequence[Column] = (
     ("prediction, a draw", _price("predict_ratio_sample")),
     ("prediction, all draws", _price("predict_ratio")),
     ("peak memory", _price("peak_memory_ratio")),
-    ("training, s a seed", lambda row: f"{row['training_seconds'] / len(row['runs']):.0f}"),
+    ("training, s a seed", _training),
 )
 QUALITY_WORDS = (
     "Means over the seeds and their standard errors; one seed has none. ECE by 15 bins. Accuracy "
@@ -142,7 +149,9 @@ STRANGE_WORDS = (
 )
 PRICE_WORDS = (
     "Times are those of the deterministic network of the table, measured side by side. Seconds of "
-    "training leave the shared start out; those of the ensemble of starts are those starts."
+    "training leave the shared start out; those of the ensemble of starts are those starts. Runs at "
+    "a time share the GPU, and their seconds are longer by what the others took; ratios and memory "
+    "are always measured alone."
 )
 
 
@@ -171,6 +180,8 @@ def _open(record: Row) -> str:
             lines.append(f"- {label}: failed, {row['failed']}")
         elif runs < wanted:
             lines.append(f"- {label}: {runs} of {wanted} seeds")
+        if "figures" in row and "prices" not in row:
+            lines.append(f"- {label}: no price yet")
     return "\n".join(lines) if lines else "Nothing: every row is there."
 
 
