@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 JSON, PAGE = ROOT / "results" / "cifar10_wrn.json", ROOT / "docs" / "results.md"
 
 
-def row(label, *, runs=1, prices=None, **figures):
+def row(label, *, runs=1, prices=(), jobs=1, **figures):
     error = None if runs == 1 else 0.001
     named = {name: {"mean": v, "standard_error": error} for name, v in figures.items()}
     return {
@@ -26,8 +26,8 @@ def row(label, *, runs=1, prices=None, **figures):
         "parameters": 1000,
         "parameters_added": 50,
         "training_seconds": 60.0 * runs,
-        "runs": [{}] * runs,
-        **({} if prices is None else {"prices": prices}),
+        "runs": [{} if jobs == 1 else {"jobs": jobs}] * runs,
+        **({} if prices is None else {"prices": dict(prices)}),
     }
 
 
@@ -72,6 +72,23 @@ def test_rows_and_seeds_that_are_missing_are_open(tmp_path):
     assert "- swag: failed, out of memory" in opened
     assert "- map:" not in opened
     assert "- laplace:" not in opened
+
+
+def test_a_row_without_a_price_is_open_and_seconds_say_what_they_shared(tmp_path):
+    text = written(tmp_path, record(row("map", runs=3), row("emp", runs=3, prices=None, jobs=2)))
+    assert "- emp: no price yet" in text
+    assert "- map: no price" not in text
+    assert line(text, "| emp | 50").endswith("| - | 60 (2 runs at a time) |")
+
+
+def test_limits_of_the_splits_are_told(tmp_path):
+    found = row("map", runs=3)
+    found["config"] = {
+        "suite": {"rows": {"corrupted": 2000, "pgd": 1000}, "samples": {"corrupted": 5}}
+    }
+    words = line(written(tmp_path, record(found)), "Corrupted: 15")
+    assert "are the first 2,000 test images, with 5 draws; attacked images are the first" in words
+    assert "1,000 test images. Foreign" in words
 
 
 def test_all_rows_leave_nothing_open(tmp_path):

@@ -200,6 +200,8 @@ def test_unknown_words_are_answered_with_the_known_ones(make, words):
     [
         (lambda: lb.SharedEnsemble(rank=0), "rank must be.*at least 1, found 0"),
         (lambda: lb.SharedEnsemble(rank=1.5), "rank must be.*at least 1, found 1.5"),
+        (lambda: lb.SharedEnsemble(groups=0), "groups must be.*at least 1, found 0"),
+        (lambda: lb.SharedEnsemble(groups=4, assign="split"), "at random; found assign='split'"),
         (lambda: lb.Implicit(prior_std=0.0), "prior_std must be a positive number, found 0.0"),
         (lambda: lb.RankOne(prior_std=-1.0), "prior_std must be a positive number, found -1.0"),
         (lambda: lb.Patching(prior_std=math.inf), "prior_std must be a positive number, found inf"),

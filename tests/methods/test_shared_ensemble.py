@@ -62,6 +62,50 @@ def test_an_example_has_one_candidate_in_all_layers(rank, per_channel):
 
 
 @variants
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_with_groups_a_block_of_rows_has_one_candidate(rank, per_channel, layout):
+    """A new one for every block until all have had one, and every candidate as often as others."""
+    model = converted(rank=rank, per_channel=per_channel, groups=3)
+    model = model.to(memory_format=layout)
+    x = torch.randn(30, 2, 5, 5, dtype=F64).contiguous(memory_format=layout)
+    outputs, counts = member_outputs(model, x), torch.zeros(4)
+    for _ in range(100):
+        ids, gap = nearest(model(x), outputs)
+        blocks = ids.reshape(3, 10)
+        assert gap < 1e-12
+        assert (blocks == blocks[:, :1]).all()
+        assert len(blocks[:, 0].unique()) == 3
+        counts += torch.bincount(blocks[:, 0], minlength=4)
+    # Each is left out of a step with probability 1/4: 99.9 %, 3 degrees of freedom.
+    missing = 100 - counts
+    assert ((missing - 25) ** 2 / 25).sum() < 16.27
+
+
+def test_groups_divide_any_batch_and_every_copy_of_it():
+    method = lb.SharedEnsemble(members=4, groups=8)
+    found = [method.training_plan(rows, samples) for rows, samples in ((256, 1), (60, 2), (7, 1))]
+    assert [plan.groups for plan in found] == [8, 12, 7]
+    assert [len(plan.component) for plan in found] == [8, 12, 7]
+    assert not any(plan.per_row for plan in found)
+    assert found[0].component.bincount().tolist() == [2, 2, 2, 2]
+
+
+def test_gradients_of_groups_are_those_of_the_written_out_networks():
+    model = converted(rank=3, per_channel=True, groups=2)
+    x, y = torch.randn(32, 2, 5, 5, dtype=F64), torch.randint(3, (32,))
+    plan = lb.Plan(groups=2, component=torch.tensor([3, 1]))
+    loss = nn.functional.cross_entropy(model(x, plan=plan), y)
+    factors = [q.left for _, _, q, _ in model.posteriors()]
+    found = torch.autograd.grad(loss, factors)
+    by_row = lb.Plan(per_row=True, component=torch.tensor([3, 1]).repeat_interleave(16))
+    loss = nn.functional.cross_entropy(model(x, plan=by_row), y)
+    expected = torch.autograd.grad(loss, factors)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-13)
+        assert a[[0, 2]].abs().max() == 0 < a[[1, 3]].abs().min(0).values.max()
+
+
+@variants
 def test_collapsed_members_have_the_written_out_weights(rank, per_channel):
     model = converted(rank=rank, per_channel=per_channel)
     q, conv = model.net.conv2.slots["weight"], model.net.conv2

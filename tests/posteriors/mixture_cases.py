@@ -41,19 +41,21 @@ each_layer = pytest.mark.parametrize("layer_name", list(LAYERS))
 by_row_or_group = pytest.mark.parametrize("per_row", [True, False], ids=["by_row", "by_group"])
 
 
-def build(layer_name: str) -> tuple[nn.Module, Tensor]:
-    """A layer in float64 and six rows for it."""
+def build(layer_name: str, rows: int = ROWS) -> tuple[nn.Module, Tensor]:
+    """A layer in float64 and rows for it."""
     torch.manual_seed(7)
     make, shape = LAYERS[layer_name]
-    return make().to(F64), torch.randn(ROWS, *shape, dtype=F64)
+    return make().to(F64), torch.randn(rows, *shape, dtype=F64)
 
 
-def check_loop(layer_name: str, method: lb.Method, per_row: bool) -> lb.BayesianModel:
+def check_loop(
+    layer_name: str, method: lb.Method, per_row: bool, rows: int = ROWS
+) -> lb.BayesianModel:
     """A pass equals a loop over draws with the written-out weights, and so do its gradients."""
-    layer, x = build(layer_name)
+    layer, x = build(layer_name, rows)
     stock = copy.deepcopy(layer)
     model = lb.bayesianize(layer, method)
-    draws = ROWS if per_row else 3
+    draws = rows if per_row else 3
     members = method.index_members
     component = torch.arange(draws).mul(5).remainder(members) if members else None
     noise = KeyedNoise(SEED, range(draws))

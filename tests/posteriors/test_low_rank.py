@@ -42,6 +42,14 @@ def test_cheap_passes_equal_a_loop_over_candidates(layer_name, per_row, rank, pe
     check_loop(layer_name, method, per_row)
 
 
+@each_layer
+@variants
+def test_blocks_of_rows_equal_a_loop_over_candidates(layer_name, rank, per_channel):
+    """Long blocks have a tensor a draw where there are several ranks."""
+    method = lb.SharedEnsemble(members=3, rank=rank, per_channel=per_channel, init_std=0.4)
+    check_loop(layer_name, method, per_row=False, rows=27)
+
+
 @pytest.mark.parametrize("rank", [1, 8, 16])
 @pytest.mark.parametrize("spread", [0.1, 0.2])
 def test_entries_of_the_product_start_at_one_with_the_stated_spread(rank, spread):

@@ -139,8 +139,11 @@ class Record:
             "training_seconds": outcome.training_seconds,
             "figures": self._shown(outcome.figures),
         }
-        more = {"start": outcome.start, "evaluation": outcome.evaluation}
-        more["jobs"] = outcome.jobs if outcome.jobs > 1 else None
+        more = {
+            "start": outcome.start,
+            "evaluation": outcome.evaluation,
+            "jobs": outcome.jobs if outcome.jobs > 1 else None,
+        }
         found |= {key: value for key, value in more.items() if value is not None}
         return found | {k: v for k, v in outcome.origin.items() if v != origin[k]}
 

@@ -30,7 +30,7 @@ def page(record: Row, command: str) -> str:
         "## Shifted, foreign and attacked images\n"
         + _render(rows, STRANGE)
         + "\n\n"
-        + STRANGE_WORDS,
+        + _strange_words(rows),
         "## Price\n" + _render(rows, PRICE) + "\n\n" + PRICE_WORDS,
         _claims(record, rows),
         "## Open\n" + _open(record),
@@ -97,6 +97,22 @@ def _added(row: Row) -> str:
     return f"{row['parameters_added']:,} ({row['parameters_added'] / row['parameters']:.1%})"
 
 
+def _strange_words(rows: Sequence[Row]) -> str:
+    """With the images and draws of the splits, where the rows say them."""
+    suites = (row.get("config", {}).get("suite") for row in rows)
+    asked: Row = next((suite for suite in suites if suite), {})
+    limits, draws = asked.get("rows") or {}, asked.get("samples") or {}
+    limits = limits if isinstance(limits, Mapping) else dict.fromkeys(("corrupted", "pgd"), limits)
+    words = [
+        f"{name} images are the first {limits[split]:,} test images"
+        + (f", with {draws[split]} draws" if split in draws else "")
+        for name, split in (("Corrupted", "corrupted"), ("attacked", "pgd"))
+        if split in limits
+    ]
+    made = "Corrupted: 15 kinds at 5 severities. "
+    return made + ("; ".join(words) + ". " if words else "") + STRANGE_WORDS
+
+
 def _training(row: Row) -> str:
     """Seconds; runs that shared the device say so."""
     jobs = max(run.get("jobs", 1) for run in row["runs"])
@@ -143,15 +159,13 @@ QUALITY_WORDS = (
     "ensemble: members) over the error of one."
 )
 STRANGE_WORDS = (
-    "Corrupted: 15 kinds at 5 severities. Foreign images and PGD examples are told from clean ones "
-    "by the epistemic uncertainty, of a point by the total one. Rows and draws of every split are "
-    "in the file."
+    "Foreign images and PGD examples are told from clean ones by the epistemic uncertainty, of a "
+    "point by the total one."
 )
 PRICE_WORDS = (
     "Times are those of the deterministic network of the table, measured side by side. Seconds of "
-    "training leave the shared start out; those of the ensemble of starts are those starts. Runs at "
-    "a time share the GPU, and their seconds are longer by what the others took; ratios and memory "
-    "are always measured alone."
+    "training leave the shared start out; those of the ensemble of starts are those starts. Runs "
+    "that share the GPU take longer for it; ratios and memory are always measured alone."
 )
 
 

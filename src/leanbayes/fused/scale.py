@@ -126,5 +126,6 @@ def _backward(x: Tensor, factor: Tensor, grad: Tensor, dx: Tensor | None) -> Ten
 
 
 def _at(x: Tensor) -> AbstractContextManager[Any]:
-    """Launches go to the GPU of x, not to the current one."""
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+    """Launches go to the GPU of x, which mostly is the current one."""
+    away = x.is_cuda and x.device.index != torch.cuda.current_device()
+    return torch.cuda.device(x.device) if away else nullcontext()

@@ -48,6 +48,22 @@ def blocks(members: int, samples: int, step: int | None = None) -> Tensor:
     return ((torch.arange(members) + _rotation(members, step)) % members).repeat(samples)
 
 
+def even_blocks(most: int, batch: int) -> int:
+    """The largest number of equal blocks of a batch, at most so many.
+
+    Example:
+        >>> even_blocks(8, 80), even_blocks(8, 30)
+        (8, 6)
+    """
+    return next(count for count in range(min(most, batch), 0, -1) if batch % count == 0)
+
+
+def in_turn(members: int, blocks: int) -> Tensor:
+    """A uniform member a block, [blocks]; none again before all had one."""
+    rounds = -(-blocks // members)
+    return torch.cat([torch.randperm(members) for _ in range(rounds)])[:blocks]
+
+
 def check_rows(rows: int, members: int) -> None:
     """Raise unless every member can have a row."""
     if rows < members:

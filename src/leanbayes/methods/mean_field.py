@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from leanbayes.errors import ConfigError
+from leanbayes.methods.assignment import even_blocks
 from leanbayes.methods.base import KLKind, Method
 from leanbayes.methods.preset import Preset, check_preset
 from leanbayes.methods.prior import check_not_negative, resolve_prior_std
@@ -110,6 +111,4 @@ class MeanField(Method, name="mean_field"):
             return Plan(groups=samples)
         if self.groups is None:
             return Plan(groups=samples, per_row=True)
-        batch = rows // samples
-        draws = next(g for g in range(min(self.groups, batch), 0, -1) if batch % g == 0)
-        return Plan(groups=samples * draws)
+        return Plan(groups=samples * even_blocks(self.groups, rows // samples))

@@ -40,6 +40,7 @@ __all__ = [
     "check_blocks",
     "convolution",
     "embedding",
+    "few_draws",
     "is_turned",
     "linear",
     "multiplied_type",
@@ -149,6 +150,8 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 def _low_rank_linear(x: Tensor, form: LowRank) -> Tensor:
     """`sum_j left_j * (W (right_j * x))`: scale, multiply, scale, sum ranks."""
+    if few_draws(form, x.shape[0]):
+        return linear(x, PerDraw(_candidates(form)), None)
     pairs = zip(*_picked(form), strict=True)
     parts = [scaled(F.linear(scaled(x, r, -1), form.base), left, -1) for left, r in pairs]
     return reduce(torch.add, parts)
@@ -156,12 +159,26 @@ def _low_rank_linear(x: Tensor, form: LowRank) -> Tensor:
 
 def _low_rank_convolution(x: Tensor, form: LowRank, convolve: Convolve, transposed: bool) -> Tensor:
     """Factors by channel commute with the kernel's positions: scale, convolve, scale, sum ranks."""
+    if few_draws(form, x.shape[0]):
+        return _convolve_blocks(x, _candidates(form), convolve)
     parts = []
     for rows, columns in zip(*_picked(form), strict=True):  # of one rank each, [D, channels]
         before, after = (rows, columns) if transposed else (columns, rows)
         y = convolve(scaled(x, _tiled(before, x.shape[1]), 1), form.base, 1)
         parts.append(scaled(y, _tiled(after, y.shape[1]), 1))
     return reduce(torch.add, parts)
+
+
+def few_draws(form: LowRank, rows: int) -> bool:
+    """True where a tensor a draw is cheaper than a pass over all rows for every rank."""
+    return form.left.shape[2] > 1 and rows >= 8 * len(form.component)
+
+
+def _candidates(form: LowRank) -> Tensor:
+    """The tensors of all draws, [D, *shape]; factors by channel."""
+    left, right = (f.index_select(0, form.component) for f in (form.left, form.right))
+    product = left @ right
+    return form.base * product.reshape(*product.shape, *(1,) * (form.base.dim() - 2))
 
 
 def _picked(form: LowRank) -> tuple[Sequence[Tensor], Sequence[Tensor]]:

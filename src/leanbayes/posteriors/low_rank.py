@@ -101,8 +101,9 @@ class LowRankScale(Posterior):
     def joins(self, base: Tensor, scope: Scope) -> Hashable | None:
         """Candidates by row whose factors scale channels."""
         by_channel = self.right.shape[2] == base.shape[1]
-        several = scope.draws(self.granularity) > 1
-        return (self.members, self.granularity) if by_channel and several else None
+        draws = scope.draws(self.granularity)
+        scaling = draws > 1 and not (self.rank > 1 and scope.rows >= 8 * draws)
+        return (self.members, self.granularity) if by_channel and scaling else None
 
     @classmethod
     def draw_together(
