@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import leanbayes as lb
 
@@ -122,6 +123,30 @@ def test_gradient_variance_falls_by_the_batch_size():
     flipout = gradient_variance("flipout")
     for a, b in zip(shared, flipout, strict=True):
         assert a / b > 0.6 * 32
+
+
+def test_shared_draws_of_long_blocks_are_independent_and_cost_one_product():
+    """Flipout would give all blocks the same noise but for its signs, at twice the products."""
+    torch.manual_seed(0)
+    model = lb.bayesianize(nn.Linear(1, 1, bias=False), lb.MeanField(estimator="shared")).train()
+    x = torch.ones(16, 1)
+    gaps = []
+    for _ in range(200):
+        y = model(x, plan=lb.Plan(groups=2)).reshape(2, 8)
+        assert (y == y[:, :1]).all()
+        gaps.append(y[:, 0] - model.net.weight[0, 0])
+    first, second = torch.stack(gaps).abs().detach().unbind(1)
+    assert (first != second).all()
+    assert torch.corrcoef(torch.stack([first, second]))[0, 1].abs() < 0.23  # 99.9 % of 200 pairs
+    convolution = nn.Conv2d(3, 4, 3, bias=False)
+    wide = lb.bayesianize(convolution, lb.MeanField(estimator="shared")).train()
+    images = torch.randn(32, 3, 6, 6)
+    found = []
+    for groups in (1, 4, 8):
+        with FlopCounterMode(display=False) as count:
+            wide(images, plan=lb.Plan(groups=groups))
+        found.append(count.get_total_flops() / (2 * 32 * 4 * 27 * 16))
+    assert found == [1, 1, 2]  # blocks of 4 rows have signs
 
 
 def test_shared_draws_once_a_batch_and_auto_once_a_row():

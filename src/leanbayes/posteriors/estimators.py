@@ -63,12 +63,17 @@ class MeanFieldPosterior(Posterior):
     def drawn(self, base: Tensor, scope: Scope, ask: Ask) -> Drawn:
         """Noise for every draw, or one noise tensor and a sign pair a draw (Flipout)."""
         draws = scope.draws(self.granularity)
-        flip = self.estimator != "exemplar" and draws > 1 and scope.estimating
-        if not flip or ask.signs is None:
+        if not self._flips(draws, scope) or ask.signs is None:
             return Drawn(self.noise(base, draws, scope.source))
         size0, size1 = ask.signs
         sign0 = None if size0 is None else signs(draws, size0, base)
         return Drawn(self.noise(base, 1, scope.source)[0], sign0, signs(draws, size1, base))
+
+    def _flips(self, draws: int, scope: Scope) -> bool:
+        """True where signs save noise: they double the products, which a few draws do not."""
+        if self.estimator == "exemplar" or draws == 1 or not scope.estimating:
+            return False
+        return self.estimator != "shared" or scope.rows < 8 * draws
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """Explicit draws, or mean, perturbation and signs."""
