@@ -86,6 +86,23 @@ def test_a_price_that_cannot_be_had_does_not_lose_the_run(leanbayes, monkeypatch
     assert rows[0]["figures"]["accuracy"]["mean"] >= 0
 
 
+def test_a_network_that_cannot_be_built_again_for_its_price_does_not_lose_the_run(
+    leanbayes, tmp_path, monkeypatch
+):
+    out = tmp_path / "c.json"
+    assert leanbayes(*TABLE, "--out", out, "--no-price").code == 0
+
+    def fail(*_args, **_options):
+        raise lb.ConversionError("no layers")
+
+    monkeypatch.setattr(lb, "adapt", fail)
+    result = leanbayes(*TABLE, "--out", out, "--resume")
+    assert result.code == 0, result.err
+    rows = json.loads(out.read_text())["rows"]
+    assert {row["prices"]["failed"] for row in rows} == {"ConversionError: no layers"}
+    assert all("nll" in row["figures"] for row in rows)
+
+
 def test_the_best_of_a_column_has_a_star_or_bold_letters():
     rows = [row("a", nll=0.5, accuracy=0.9, seconds=1), row("b", nll=0.25, accuracy=0.9, seconds=2)]
     plain = table_of(rows, ["test"])

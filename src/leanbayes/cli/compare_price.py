@@ -14,6 +14,7 @@ from leanbayes.cli.settings_file import RunSettings
 from leanbayes.train.layout import turn_
 
 CPU_ROWS = 64  # of the batch that is measured: ratios hardly depend on it, seconds do
+FAILURES = (lb.LeanBayesError, RuntimeError)
 SECONDS = 5.0  # after which no further measurement of a time begins
 
 
@@ -23,8 +24,13 @@ def priced(
     """Figures of `lb.price`; words where they could not be had, since the run itself has ended."""
     try:
         return _priced(model, ready, point, ask)
-    except (lb.LeanBayesError, RuntimeError) as error:
-        return {"failed": " ".join(f"{type(error).__name__}: {error}".split())[:400]}
+    except FAILURES as error:
+        return unpriced(error)
+
+
+def unpriced(error: Exception) -> dict[str, Any]:
+    """Words in place of a price."""
+    return {"failed": " ".join(f"{type(error).__name__}: {error}".split())[:400]}
 
 
 def _priced(

@@ -15,7 +15,7 @@ import leanbayes as lb
 from leanbayes.cli.card import first_inputs
 from leanbayes.cli.compare_ask import Ask, Run, arguments_of, config_of, seeded, untrained
 from leanbayes.cli.compare_data import Sets
-from leanbayes.cli.compare_price import priced
+from leanbayes.cli.compare_price import FAILURES, priced, unpriced
 from leanbayes.cli.compare_settings import Lineup
 from leanbayes.cli.compare_start import Begun, Starts
 from leanbayes.cli.compare_suite import SuiteAsk
@@ -125,7 +125,10 @@ class Bench:
         seed = self.ask.first
         with torch.random.fork_rng(devices=[]):
             ready = self._ready(label, seed)
-            model = self._adapted(label, seed, ready, untrained(arguments_of(ready)))
+            try:
+                model = self._adapted(label, seed, ready, untrained(arguments_of(ready)))
+            except FAILURES as error:
+                return unpriced(error)
         return priced(model, ready, self.lineup.point, self.ask)
 
     def config(self, label: str, seed: int) -> dict[str, Any]:

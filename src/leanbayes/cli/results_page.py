@@ -194,9 +194,15 @@ def _open(record: Row) -> str:
             lines.append(f"- {label}: failed, {row['failed']}")
         elif runs < wanted:
             lines.append(f"- {label}: {runs} of {wanted} seeds")
-        if "figures" in row and "prices" not in row:
-            lines.append(f"- {label}: no price yet")
+        if "figures" in row:
+            lines += _unpriced(label, row.get("prices"))
     return "\n".join(lines) if lines else "Nothing: every row is there."
+
+
+def _unpriced(label: str, prices: Row | None) -> list[str]:
+    if prices is None:
+        return [f"- {label}: no price yet"]
+    return [f"- {label}: no price, {prices['failed']}"] if "failed" in prices else []
 
 
 def _commands(rows: Sequence[Row]) -> list[str]:

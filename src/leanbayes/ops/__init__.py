@@ -150,7 +150,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 def _low_rank_linear(x: Tensor, form: LowRank) -> Tensor:
     """`sum_j left_j * (W (right_j * x))`: scale, multiply, scale, sum ranks."""
-    if few_draws(form, x.shape[0]):
+    if _makes_candidates(form, x):
         return linear(x, PerDraw(_candidates(form)), None)
     pairs = zip(*_picked(form), strict=True)
     parts = [scaled(F.linear(scaled(x, r, -1), form.base), left, -1) for left, r in pairs]
@@ -159,7 +159,7 @@ def _low_rank_linear(x: Tensor, form: LowRank) -> Tensor:
 
 def _low_rank_convolution(x: Tensor, form: LowRank, convolve: Convolve, transposed: bool) -> Tensor:
     """Factors by channel commute with the kernel's positions: scale, convolve, scale, sum ranks."""
-    if few_draws(form, x.shape[0]):
+    if _makes_candidates(form, x):
         return _convolve_blocks(x, _candidates(form), convolve)
     parts = []
     for rows, columns in zip(*_picked(form), strict=True):  # of one rank each, [D, channels]
@@ -169,9 +169,13 @@ def _low_rank_convolution(x: Tensor, form: LowRank, convolve: Convolve, transpos
     return reduce(torch.add, parts)
 
 
-def few_draws(form: LowRank, rows: int) -> bool:
+def few_draws(rank: int, draws: int, rows: int) -> bool:
     """True where a tensor a draw is cheaper than a pass over all rows for every rank."""
-    return form.left.shape[2] > 1 and rows >= 8 * len(form.component)
+    return rank > 1 and rows >= 8 * draws
+
+
+def _makes_candidates(form: LowRank, x: Tensor) -> bool:
+    return few_draws(form.left.shape[2], len(form.component), x.shape[0])
 
 
 def _candidates(form: LowRank) -> Tensor:

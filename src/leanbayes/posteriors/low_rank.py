@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from leanbayes.forms import Ask, Form, LowRank, Shared
 from leanbayes.noise import KeyedNoise, NoiseSource
-from leanbayes.ops import as_multiplied, at_least_float32, candidate, is_turned, multiplied_type
+from leanbayes.ops import (
+    as_multiplied,
+    at_least_float32,
+    candidate,
+    few_draws,
+    is_turned,
+    multiplied_type,
+)
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import (
     Editable,
@@ -102,7 +109,7 @@ class LowRankScale(Posterior):
         """Candidates by row whose factors scale channels."""
         by_channel = self.right.shape[2] == base.shape[1]
         draws = scope.draws(self.granularity)
-        scaling = draws > 1 and not (self.rank > 1 and scope.rows >= 8 * draws)
+        scaling = draws > 1 and not few_draws(self.rank, draws, scope.rows)
         return (self.members, self.granularity) if by_channel and scaling else None
 
     @classmethod
