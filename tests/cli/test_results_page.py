@@ -78,9 +78,9 @@ def test_a_row_without_a_price_is_open_and_seconds_say_what_they_shared(tmp_path
     text = written(tmp_path, record(row("map", runs=3), row("emp", runs=3, prices=None, jobs=2)))
     assert "- emp: no price yet" in text
     assert "- map: no price" not in text
+    assert line(text, "| emp | 50").endswith("| - | 60 (2 runs at a time) |")
     text = written(tmp_path, record(row("map", runs=3, prices={"failed": "out of memory"})))
     assert "- map: no price, out of memory" in text
-    assert line(text, "| emp | 50").endswith("| - | 60 (2 runs at a time) |")
 
 
 def test_limits_of_the_splits_are_told(tmp_path):
