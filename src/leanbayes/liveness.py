@@ -184,7 +184,7 @@ def check_folds(model: BayesianModel, example: Any) -> None:
 
 @contextmanager
 def _full_precision(model: nn.Module) -> Iterator[None]:
-    """Without TF32 in convolutions: a deep network with widely spread factors magnifies its error.
+    """Without TF32 in convolutions, whose error a network with widely spread factors may magnify.
 
     Settings by the newer names of PyTorch cannot be read by the older ones: they stay.
     """

@@ -23,6 +23,7 @@ from leanbayes.ahead import (
 from leanbayes.calibration import Calibration
 from leanbayes.errors import PlanError
 from leanbayes.layers.base import Host
+from leanbayes.methods.assignment import in_turn
 from leanbayes.methods.base import Method
 from leanbayes.plan import MEAN, Plan, Scope, count_rows
 from leanbayes.posteriors.base import Posterior
@@ -148,8 +149,10 @@ class BayesianModel(nn.Module):
         if self.scope.member is not None and plan.noise is not None:
             return plan  # layers know the member: it is copied for those alone that ask
         if component is None:
-            order = torch.randperm(members) if plan.noise is None else torch.arange(members)
-            component = order[torch.arange(plan.groups) % members]
+            fresh = plan.noise is None
+            component = (
+                in_turn(members, plan.groups) if fresh else torch.arange(plan.groups) % members
+            )
         return replace(plan, component=component.to(_device(self.net)))
 
     def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:

@@ -76,7 +76,7 @@ def test_prices_of_runs_side_by_side_are_measured_after_them_and_the_seconds_say
     """One process has the device then; the runs in others have none."""
     _, alone = compare()
     told, price = [], Bench.price
-    monkeypatch.setattr(Bench, "price", lambda b, label: (told.append(label), price(b, label))[1])
+    monkeypatch.setattr(Bench, "price", lambda b, k, o: (told.append(k), price(b, k, o))[1])
     compare.out.unlink()
     _, record = compare("--jobs", 2)
     assert told == ["map", "mean_field"]

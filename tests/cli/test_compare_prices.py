@@ -71,7 +71,22 @@ def test_prices_are_left_out_on_request(leanbayes, tmp_path):
     assert "4 of 4 runs kept" in result.err
     rows = json.loads(out.read_text())["rows"]
     assert [row["prices"]["flops_predict_ratio"] for row in rows] == [1, 20]
+    assert all("commit" not in row["prices"] for row in rows)  # the row's own
     assert [row["figures"] for row in rows] == [row["figures"] for row in record["rows"]]
+
+
+def test_a_price_of_another_commit_says_so(leanbayes, tmp_path):
+    out = tmp_path / "c.json"
+    assert leanbayes(*TABLE, "--out", out, "--no-price").code == 0
+    record = json.loads(out.read_text())
+    own = record["rows"][0]["commit"]
+    record["rows"][0]["commit"] = "an older one"
+    out.write_text(json.dumps(record))
+    assert leanbayes(*TABLE, "--out", out, "--resume").code == 0
+    first, second = json.loads(out.read_text())["rows"]
+    assert first["commit"] == "an older one"
+    assert first["prices"]["commit"] == own
+    assert "commit" not in second["prices"]
 
 
 def test_a_price_that_cannot_be_had_does_not_lose_the_run(leanbayes, monkeypatch):

@@ -90,7 +90,7 @@ def test_groups_divide_any_batch_and_every_copy_of_it():
     assert found[0].component.bincount().tolist() == [2, 2, 2, 2]
 
 
-def test_gradients_of_groups_are_those_of_the_written_out_networks():
+def test_gradients_of_groups_are_those_of_the_same_candidates_by_row():
     model = converted(rank=3, per_channel=True, groups=2)
     x, y = torch.randn(32, 2, 5, 5, dtype=F64), torch.randint(3, (32,))
     plan = lb.Plan(groups=2, component=torch.tensor([3, 1]))

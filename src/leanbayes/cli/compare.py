@@ -237,7 +237,7 @@ def _run(record: Record, bench: Bench, kept: Kept, out: Path | None, jobs: int) 
                         _tell_failure(record, run, ended.error)
                     save(out, text_of(record.plain()))
             errors += [failed[at] for at in sorted(failed)]
-            _price(record, bench, out)
+            _price(record, bench, out)  # now: the next start takes long, and may be cut off
         _price(record, bench, out)
     return errors
 
@@ -245,7 +245,8 @@ def _run(record: Record, bench: Bench, kept: Kept, out: Path | None, jobs: int) 
 def _price(record: Record, bench: Bench, out: Path | None) -> None:
     """Prices that no run has measured: of runs side by side, or that a file lacks."""
     for run in record.unpriced if bench.ask.price else []:
-        record.done[run] = replace(record.done[run], prices=bench.price(run[0]))
+        outcome = record.done[run]
+        record.done[run] = replace(outcome, prices=bench.price(run[0], outcome.origin))
         save(out, text_of(record.plain()))
 
 

@@ -120,16 +120,21 @@ class Bench:
             rows={name: _rows(found) for name, found in judged.items()} if self.ask.by_row else {},
         )
 
-    def price(self, label: str) -> Mapping[str, Any]:
-        """The price of a label, of its network before the training; post-hoc laws are fitted."""
-        seed = self.ask.first
+    def price(self, label: str, origin: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The price of a label, of its network before the training; post-hoc laws are fitted.
+
+        With commit and environment where they are not those of the run (`origin`).
+        """
+        seed, made_at = self.ask.first, commit()
         with torch.random.fork_rng(devices=[]):
             ready = self._ready(label, seed)
             try:
                 model = self._adapted(label, seed, ready, untrained(arguments_of(ready)))
             except FAILURES as error:
                 return unpriced(error)
-        return priced(model, ready, self.lineup.point, self.ask)
+        own = _origin(model, made_at)
+        found = priced(model, ready, self.lineup.point, self.ask)
+        return found | {key: value for key, value in own.items() if value != origin[key]}
 
     def config(self, label: str, seed: int) -> dict[str, Any]:
         """What a run would say of itself."""

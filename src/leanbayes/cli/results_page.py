@@ -165,7 +165,7 @@ STRANGE_WORDS = (
 PRICE_WORDS = (
     "Times are those of the deterministic network of the table, measured side by side. Seconds of "
     "training leave the shared start out; those of the ensemble of starts are those starts. Runs "
-    "that share the GPU take longer for it; ratios and memory are always measured alone."
+    "that share the GPU take longer for it; ratios and memory are measured alone."
 )
 
 

@@ -60,8 +60,7 @@ def even_blocks(most: int, batch: int) -> int:
 
 def in_turn(members: int, blocks: int) -> Tensor:
     """A uniform member a block, [blocks]; none again before all had one."""
-    rounds = -(-blocks // members)
-    return torch.cat([torch.randperm(members) for _ in range(rounds)])[:blocks]
+    return torch.randperm(members)[torch.arange(blocks) % members]
 
 
 def check_rows(rows: int, members: int) -> None:

@@ -34,8 +34,8 @@ class SharedEnsemble(MixtureMethod, name="shared_ensemble"):
 
     Cost: `members * rank * (O + I k k)` parameters a layer: 6 % of a ResNet-50 at 20 members. A
     step costs about 2x with factors by kernel position (one convolution a candidate), 1.2x with
-    `per_channel` (1.6x on an H200 in bf16), r times as much at rank r; with `groups` a kernel a
-    block of rows is made instead, whatever the rank. A prediction costs 1x a sample.
+    `per_channel` (1.6x on an H200 in bf16), r times as much at rank r; with `groups` one
+    product whatever the rank, where a block has 8 rows or more. A prediction costs 1x a sample.
 
     Attributes:
         members: Candidates.

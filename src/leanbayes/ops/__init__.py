@@ -169,13 +169,13 @@ def _low_rank_convolution(x: Tensor, form: LowRank, convolve: Convolve, transpos
     return reduce(torch.add, parts)
 
 
-def few_draws(rank: int, draws: int, rows: int) -> bool:
-    """True where a tensor a draw is cheaper than a pass over all rows for every rank."""
-    return rank > 1 and rows >= 8 * draws
+def few_draws(draws: int, rows: int) -> bool:
+    """True where a tensor a draw is cheaper than a second pass over all rows."""
+    return rows >= 8 * draws
 
 
 def _makes_candidates(form: LowRank, x: Tensor) -> bool:
-    return few_draws(form.left.shape[2], len(form.component), x.shape[0])
+    return form.left.shape[2] > 1 and few_draws(len(form.component), x.shape[0])
 
 
 def _candidates(form: LowRank) -> Tensor:
@@ -304,7 +304,7 @@ def _convolve_blocks(x: Tensor, weight: Tensor, convolve: Convolve) -> Tensor:
     """
     draws = weight.shape[0]
     large = x.shape[0] > 8 * draws > 8 and 32 * weight.numel() <= x.numel()
-    large = large or (is_turned(x) and x.shape[0] >= 8 * draws)
+    large = large or (is_turned(x) and few_draws(draws, x.shape[0]))
     if large and not torch.compiler.is_compiling():  # a call a block: rows stay where they are
         pairs = zip(torch.split(x, x.shape[0] // draws), _kernels_of(weight, x), strict=True)
         return torch.cat([convolve(part, kernel, 1) for part, kernel in pairs])

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from leanbayes.forms import Ask, Flipped, Form, Moments
 from leanbayes.noise import signs
+from leanbayes.ops import few_draws
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import Posterior
 
@@ -73,7 +74,7 @@ class MeanFieldPosterior(Posterior):
         """True where signs save noise: they double the products, which a few draws do not."""
         if self.estimator == "exemplar" or draws == 1 or not scope.estimating:
             return False
-        return self.estimator != "shared" or scope.rows < 8 * draws
+        return self.estimator != "shared" or not few_draws(draws, scope.rows)
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """Explicit draws, or mean, perturbation and signs."""

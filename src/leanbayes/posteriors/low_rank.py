@@ -109,7 +109,7 @@ class LowRankScale(Posterior):
         """Candidates by row whose factors scale channels."""
         by_channel = self.right.shape[2] == base.shape[1]
         draws = scope.draws(self.granularity)
-        scaling = draws > 1 and not few_draws(self.rank, draws, scope.rows)
+        scaling = draws > 1 and not (self.rank > 1 and few_draws(draws, scope.rows))
         return (self.members, self.granularity) if by_channel and scaling else None
 
     @classmethod
