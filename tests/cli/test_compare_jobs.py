@@ -76,10 +76,10 @@ def test_prices_of_runs_side_by_side_are_measured_after_them_and_the_seconds_say
     """One process has the device then; the runs in others have none."""
     _, alone = compare()
     told, price = [], Bench.price
-    monkeypatch.setattr(Bench, "price", lambda b, k, o: (told.append(k), price(b, k, o))[1])
+    monkeypatch.setattr(Bench, "price", lambda b, r, o: (told.append(r), price(b, r, o))[1])
     compare.out.unlink()
     _, record = compare("--jobs", 2)
-    assert told == ["map", "mean_field"]
+    assert told == [("map", 0), ("mean_field", 0)]
     assert untimed(record) == untimed(alone)
     assert [run["jobs"] for row in record["rows"] for run in row["runs"]] == [2] * 4
     assert all("jobs" not in run for row in alone["rows"] for run in row["runs"])

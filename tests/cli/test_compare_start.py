@@ -320,3 +320,67 @@ def test_a_start_that_is_gone_is_trained_again_when_a_comparison_goes_on(compare
     del trained[:]
     compare("--resume", methods="there,mean_field")
     assert trained == [("map", 4, 0.1), ("mean_field", 4, 0.05)] * 2
+
+
+ONCE = '\n[methods.once]\nname = "mean_field"\nseeds = 1\n'
+
+
+def test_a_label_with_one_seed_takes_that_of_the_start_that_is_there(compare, trained):
+    import shutil
+
+    compare.file.write_text(FILE + ONCE)
+    _, first = compare(methods="there")
+    shutil.rmtree(compare.kept / "start-0")
+    del trained[:]
+    _, second = compare("--resume", methods="there,once,afresh")
+    assert trained == [("mean_field", 4, 0.05), *[("mean_field", 4, 0.1)] * 2]
+    assert second["start"] == first["start"]
+    once = rows_of(second)["once"]["runs"]
+    assert [(run["seed"], run["start"]) for run in once] == [
+        (1, first["start"]["seeds"][1]["hash"])
+    ]
+    shutil.rmtree(compare.kept)
+    assert compare("--resume", methods="there,once,afresh")[1] == second  # nothing is missing
+    # The command gives this very seed again.
+    told = {label: row["command"] for label, row in rows_of(second).items()}
+    assert "--methods once --config c.toml --seeds 1 --seed 1 " in told["once"]
+    assert "--methods there --config c.toml --seeds 2 --seed 0 " in told["there"]
+
+
+def test_without_a_start_a_label_with_one_seed_takes_the_first(compare):
+    compare.file.write_text(FILE + ONCE)
+    _, record = compare(methods="there,once")
+    assert [run["seed"] for run in rows_of(record)["once"]["runs"]] == [0]
+
+
+def test_a_start_that_was_trained_twice_is_told_twice(compare):
+    import shutil
+
+    _, first = compare(methods="there")
+    first["start"]["seeds"][0]["hash"] = other = "0" * 64
+    compare.out.write_text(json.dumps(first))
+    shutil.rmtree(compare.kept)
+    _, second = compare("--resume", methods="there,mean_field")
+    starts = second["start"]["seeds"]
+    assert [start["seed"] for start in starts] == [0, 0, 1]
+    assert starts[0]["hash"] == other
+    assert rows_of(second)["mean_field"]["runs"][0]["start"] == starts[1]["hash"]
+
+
+def test_a_price_needs_no_start(compare, trained):
+    import shutil
+
+    compare.file.write_text(
+        FILE + '\n[methods.two]\nname = "deep_ensemble"\nfrom = "starts"\nseeds = 1\n'
+        "fields = { members = 2 }\n"
+    )
+    _, first = compare(methods="there,two")
+    shutil.rmtree(compare.kept)
+    del trained[:]
+    _, second = compare("--resume", "--price", methods="there,two")
+    assert ("map", 4, 0.1) not in trained
+    assert not list(compare.kept.iterdir())
+    for label, factor in (("there", 1), ("two", 2)):
+        prices = rows_of(second)[label].pop("prices")
+        assert prices["flops_predict_ratio"] == prices["flops_step_ratio"] == factor
+        assert rows_of(second)[label]["runs"] == rows_of(first)[label]["runs"]

@@ -14,6 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 JSON, PAGE = ROOT / "results" / "cifar10_wrn.json", ROOT / "docs" / "results.md"
 
 
+def run(seed, jobs=1, start=None, **figures):
+    more = {} if jobs == 1 else {"jobs": jobs}
+    return {"seed": seed, "figures": figures, **more, **({} if start is None else {"start": start})}
+
+
 def row(label, *, runs=1, prices=(), jobs=1, **figures):
     error = None if runs == 1 else 0.001
     named = {name: {"mean": v, "standard_error": error} for name, v in figures.items()}
@@ -26,7 +31,7 @@ def row(label, *, runs=1, prices=(), jobs=1, **figures):
         "parameters": 1000,
         "parameters_added": 50,
         "training_seconds": 60.0 * runs,
-        "runs": [{} if jobs == 1 else {"jobs": jobs}] * runs,
+        "runs": [run(seed, jobs) for seed in range(runs)],
         **({} if prices is None else {"prices": dict(prices)}),
     }
 
@@ -54,8 +59,8 @@ def test_quality_and_price_stand_in_tables_with_their_errors(tmp_path):
     text = written(
         tmp_path, record(row("map", accuracy=0.9616), row("emp", runs=3, prices=prices, **figures))
     )
-    assert "| map | 1 | 96.16 | - |" in text
-    assert "| emp | 3 | 96.26 ± 0.10 | 0.1187 ± 0.0010 | 0.0063 ± 0.0010 | - |" in text
+    assert "| map | 0 | 96.16 | - |" in text
+    assert "| emp | 0, 1, 2 | 96.26 ± 0.10 | 0.1187 ± 0.0010 | - | 0.0063 ± 0.0010 | - |" in text
     assert "| emp | 50 (5.0%) | 2.46x | 20 | 1.10x | 22.00x | - | 60 |" in text
     assert line(text, "| emp | -").endswith("| 0.320 ± 0.001 |")
     assert "11,760 steps, 293 s, weights `abababababababab`" in text
@@ -97,6 +102,39 @@ def test_all_rows_leave_nothing_open(tmp_path):
     known = table("cifar10-wrn")["methods"]
     rows = [row(label, runs=entry.get("seeds", 3)) for label, entry in known.items()]
     assert "## Open\nNothing: every row is there." in written(tmp_path, record(*rows))
+
+
+def begun(label, *runs, nll):
+    """A row with these runs; `nll` is the mean that its table shows."""
+    return row(label, nll=nll) | {"runs": list(runs)}
+
+
+def test_rows_are_compared_start_by_start():
+    point = begun("map", run(0, start="a", nll=0.2), run(1, start="b", nll=0.3), nll=0.25)
+    both = begun("one", run(0, start="a", nll=0.19), run(1, start="b", nll=0.25), nll=0.22)
+    late = begun("two", run(1, start="b", nll=0.26), nll=0.26)
+    early = begun("three", run(0, start="a", nll=0.1875), nll=0.1875)
+    rows = {found["method"]: found for found in (point, both, late, early)}
+
+    def verdict(one, other):
+        return verdicts([Claim("words", (Check("nll", one, other),))], rows)[0]
+
+    assert verdict("one", "map") == "**Holds.** words: nll 0.22 against 0.25."
+    # Alone, its start is the worse one: against the mean of both it would not hold.
+    assert verdict("two", "map").startswith("**Holds.** words: nll 0.26 against 0.3 (over 1 ")
+    assert verdict("two", "one").startswith("**Does not hold.** words: nll 0.26 against 0.25")
+    found = verdict("two", "three")
+    assert found.startswith("**Holds.** words: nll -0.04 against -0.0125 (differences to MAP")
+
+
+def test_a_row_is_told_against_its_own_start(tmp_path):
+    point = begun("map", run(0, start="a", nll=0.2), run(1, start="b", nll=0.3), nll=0.25)
+    late = begun("emp", run(1, start="b", nll=0.26), nll=0.26)
+    strange = begun("ecmp", run(1, start="c", nll=0.26), nll=0.26)
+    text = written(tmp_path, record(point, late, strange))
+    assert "| emp | 1 | - | 0.2600 | -0.0400 |" in text
+    assert "| ecmp | 1 | - | 0.2600 | - |" in text
+    assert "| map | 0, 1 | - | 0.2500 | - |" in text
 
 
 def test_a_claim_holds_in_part_not_at_all_or_is_open():

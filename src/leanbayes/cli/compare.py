@@ -163,6 +163,7 @@ def compare(  # noqa: PLR0913
         kept = Kept(keep)
         record = _record(given, bench, every, kept)
         record.table = rows_of_table
+        record.at_hand = bench.at_hand([(label, s) for label in names for s in every])
         if resume:
             record.keep(out, bench)
             _tell_kept(out, record)
@@ -204,6 +205,10 @@ def _record(given: Mapping[str, Any], bench: Bench, seeds: range, kept: Kept) ->
     head = {"command": command_of(given, given["methods"]), "data": given["data"]}
     head |= {"table": given["table"]} if given["table"] is not None else {}
     head |= {"seeds": list(seeds)} | ({"parts": list(parts)} if len(parts) > 1 else {})
+
+    def again(label: str, count: int, first: int) -> str:
+        return command_of({**given, "seeds": count, "seed": first}, word_of(given, label))
+
     return Record(
         head,
         {name: command_of(given, word_of(given, name)) for name in names},
@@ -213,6 +218,7 @@ def _record(given: Mapping[str, Any], bench: Bench, seeds: range, kept: Kept) ->
         baseline=bench.lineup.baseline,
         start=None if bench.starts is None else bench.starts.config(seeds[0]),
         rows_of=kept.rows,
+        command_of=again,
     )
 
 
@@ -246,7 +252,7 @@ def _price(record: Record, bench: Bench, out: Path | None) -> None:
     """Prices that no run has measured: of runs side by side, or that a file lacks."""
     for run in record.unpriced if bench.ask.price else []:
         outcome = record.done[run]
-        record.done[run] = replace(outcome, prices=bench.price(run[0], outcome.origin))
+        record.done[run] = replace(outcome, prices=bench.price(run, outcome.origin))
         save(out, text_of(record.plain()))
 
 
@@ -266,14 +272,14 @@ def _begin(record: Record, bench: Bench, out: Path | None, jobs: int) -> list[Ex
     waiting, errors = record.missing, []
     if bench.starts is None or not waiting:
         return []
-    record.begun |= bench.begun(waiting)
+    record.begin(bench.begun(waiting).values())
     own = len(bench.untrained(waiting[:1]))
     seeds = bench.untrained(waiting)[: max(own, jobs)] if own else []
     with closing(run_all(bench.starts, seeds, jobs)) as ends:
         for ended in ends:
             seed = seeds[ended.at]
             if ended.error is None:
-                record.begun[seed] = ended.value
+                record.begin([ended.value])
                 typer.echo(f"start, seed {seed}: {ended.value.seconds:.1f} s", err=True)
             else:
                 errors.append(ended.error)

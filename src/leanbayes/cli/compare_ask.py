@@ -26,7 +26,7 @@ class Ask:
         samples: Draws a prediction; the method's own number if None.
         splits: Seed s reads split s of the data.
         smoke: A few rows and steps only.
-        first: The first seed: its runs are priced, and say which layers are random.
+        first: The first seed: its runs are priced.
         price: Measure prices.
         jobs: Runs side by side; with several a price is measured after them, alone.
         by_row: Keep the scores of every row too: what one seed can be judged by.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,11 @@ class Record:
     Attributes:
         head: Begins the file.
         commands: By label: gives the row again.
+        command_of: The same for a label, a number of seeds and the first one.
         seeds: Of every label.
         parts: Of the data; figures of one stand alone, those of several by part.
         most: The most seeds of a label.
+        at_hand: Runs whose shared start is there already: they come first.
         baseline: The label of the point estimate, which others are tested against.
         start: Settings of the shared start, if there is one.
         table: All labels, in order, where more may be in the file than are asked for now.
@@ -37,7 +39,7 @@ class Record:
         rows_of: Scores by row of a run that the file has, from where they were kept.
         done: Runs that gave figures.
         failed: Words of those that did not.
-        begun: Starts by seed.
+        begun: Starts by the hash of their weights: one seed can have been trained twice.
     """
 
     head: Mapping[str, Any]
@@ -45,6 +47,8 @@ class Record:
     seeds: Sequence[int]
     parts: Sequence[str]
     most: Mapping[str, int] = field(default_factory=dict)
+    at_hand: Set[Run] = frozenset()
+    command_of: Callable[[str, int, int], str] | None = None
     baseline: str | None = None
     start: Mapping[str, Any] | None = None
     table: Sequence[str] = ()
@@ -52,23 +56,38 @@ class Record:
     rows_of: Callable[[str, int], Rows] = lambda _label, _seed: {}
     done: dict[Run, Outcome] = field(default_factory=dict)
     failed: dict[Run, str] = field(default_factory=dict)
-    begun: dict[int, Begun] = field(default_factory=dict)
+    begun: dict[str, Begun] = field(default_factory=dict)
+
+    def begin(self, starts: Iterable[Begun]) -> None:
+        """Take note of starts that are there."""
+        self.begun |= {start.hash: start for start in starts}
 
     def seeds_of(self, label: str) -> Sequence[int]:
-        """All seeds, or the first ones where a label is to have fewer."""
-        return self.seeds[: self.most.get(label, len(self.seeds))]
+        """All seeds; of a label with fewer those it has, those that can start now, the first."""
+
+        def rank(seed: int) -> tuple[bool, bool]:
+            run = (label, seed)
+            return run not in self.done, run not in self.at_hand
+
+        return sorted(sorted(self.seeds, key=rank)[: self.most.get(label, len(self.seeds))])
 
     @property
     def missing(self) -> list[Run]:
-        """Runs that have not ended yet, in order: the first seed of all labels, then the next."""
-        every = [(k, s) for s in self.seeds for k in self.commands if s in self.seeds_of(k)]
-        return [run for run in every if run not in self.done and run not in self.failed]
+        """Runs that have not ended: those at hand first, and one seed of all before the next."""
+        wanted = {label: self.seeds_of(label) for label in self.commands}
+        every = [(k, s) for s in self.seeds for k in self.commands if s in wanted[k]]
+        left = [run for run in every if run not in self.done and run not in self.failed]
+        return sorted(left, key=lambda run: run not in self.at_hand)
 
     @property
     def unpriced(self) -> list[Run]:
-        """The first runs of labels, of those that have ended without a price."""
-        first = [(label, self.seeds[0]) for label in self.commands]
-        return [run for run in first if run in self.done and self.done[run].prices is None]
+        """The first runs of labels that have ended, of those without a price."""
+        ended = {label: self._done(label) for label in self.commands}
+        return [
+            (label, runs[0].seed)
+            for label, runs in ended.items()
+            if runs and all(run.prices is None for run in runs)
+        ]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -87,8 +106,8 @@ class Record:
         """The starts: their settings, and of each the seconds and the hash of its weights."""
         if self.start is None:
             return {}
-        seeds = [asdict(self.begun[seed]) for seed in sorted(self.begun)]
-        return {"start": {"config": self.start, "seeds": seeds}}
+        starts = sorted(self.begun.values(), key=lambda start: start.seed)
+        return {"start": {"config": self.start, "seeds": [asdict(start) for start in starts]}}
 
     def _row(self, label: str) -> dict[str, Any]:
         """Figures over the seeds; words in their place where all have failed."""
@@ -98,8 +117,15 @@ class Record:
         row: dict[str, Any] = {"method": label, **_failures(self.failed, label)}
         if not done:
             return {**row, **provenance(self.commands[label])}
-        row |= {"command": self.commands[label], **done[0].origin}
+        row |= {"command": self._command(label), **done[0].origin}
         return {**row, **self._summary(done), **self._tested(label, done)}
+
+    def _command(self, label: str) -> str:
+        """With the seeds of a label that has others than the first ones."""
+        seeds = self.seeds_of(label)
+        if self.command_of is None or list(seeds) == list(self.seeds[: len(seeds)]):
+            return self.commands[label]
+        return self.command_of(label, len(seeds), seeds[0])
 
     def _done(self, label: str) -> list[Outcome]:
         return [self.done[label, seed] for seed in self.seeds if (label, seed) in self.done]
@@ -177,7 +203,7 @@ class Record:
         if self.start is None or found is None:
             return
         try:
-            self.begun |= {start["seed"]: Begun(**start) for start in found["seeds"]}
+            self.begin(Begun(**start) for start in found["seeds"])
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"--resume: {out} is damaged in 'start' ({error})") from None
 

@@ -114,22 +114,24 @@ class Bench:
             origin=_origin(model, made_at),
             jobs=self.ask.jobs,
             prices=self._prices(model, ready, seed),
-            layers=self._layers(model, seed),
+            layers=None if self.ask.suite is None else lb.layer_map(model),
             start=self._start(label, seed),
             evaluation=evaluation,
             rows={name: _rows(found) for name, found in judged.items()} if self.ask.by_row else {},
         )
 
-    def price(self, label: str, origin: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The price of a label, of its network before the training; post-hoc laws are fitted.
+    def price(self, run: Run, origin: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The price of a run's network before the training; post-hoc laws are fitted.
 
-        With commit and environment where they are not those of the run (`origin`).
+        Weights do not matter: where the start is not there any more, the price is that of fresh
+        ones. With commit and environment where they are not those of the run (`origin`).
         """
-        seed, made_at = self.ask.first, commit()
+        (label, seed), made_at, fresh = run, commit(), bool(self.untrained([run]))
         with torch.random.fork_rng(devices=[]):
-            ready = self._ready(label, seed)
+            ready = self._ready(label, seed, ahead=fresh)
+            arguments = untrained(arguments_of(ready))
             try:
-                model = self._adapted(label, seed, ready, untrained(arguments_of(ready)))
+                model = self._adapted(label, seed, ready, arguments, fresh=fresh)
             except FAILURES as error:
                 return unpriced(error)
         own = _origin(model, made_at)
@@ -173,10 +175,20 @@ class Bench:
         seeds = dict.fromkeys(seed for run in runs for seed in self.starts_of(run))
         return [seed for seed in seeds if seed not in self.begun(runs)]
 
+    def at_hand(self, runs: Sequence[Run]) -> set[Run]:
+        """Of some runs those that have a shared start, and it is there."""
+        return {run for run in runs if self.starts_of(run) and not self.untrained([run])}
+
     def _adapted(
-        self, label: str, seed: int, ready: Prepared, arguments: Mapping[str, Any]
+        self,
+        label: str,
+        seed: int,
+        ready: Prepared,
+        arguments: Mapping[str, Any],
+        *,
+        fresh: bool = False,
     ) -> lb.BayesianModel:
-        if label in self.lineup.assembled:
+        if label in self.lineup.assembled and not fresh:
             return self._assembled(ready, seed)
         method, likelihood = ready.settings.method, ready.likelihood
         return lb.adapt(ready.net, method, likelihood=likelihood, **arguments).model
@@ -241,10 +253,6 @@ class Bench:
         if not self.ask.price or seed != self.ask.first or self.ask.jobs > 1:
             return None
         return priced(model, ready, self.lineup.point, self.ask)
-
-    def _layers(self, model: lb.BayesianModel, seed: int) -> list[dict[str, Any]] | None:
-        shown = self.ask.suite is not None and seed == self.ask.first
-        return lb.layer_map(model) if shown else None
 
     def _start(self, label: str, seed: int) -> str | None:
         """Of several starts the hash of their hashes."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from leanbayes.cli.results_pairs import paired
 from leanbayes.recipes.cifar10_wrn_claims import PRICES, Check, Claim
 from leanbayes.reporting.words import direction
 
 Rows = Mapping[str, Mapping[str, Any]]
+POINT = "map"  # the row of the starts themselves
 
 
 def verdicts(claims: Sequence[Claim], rows: Rows) -> list[str]:
@@ -27,11 +29,11 @@ def _verdict(claim: Claim, rows: Rows) -> str:
     if missing:
         return f"**Open.** {claim.words}: {', '.join(dict.fromkeys(missing))} not run yet."
     found = [(check, *_values(check, rows)) for check in claim.checks]
-    if any(one is None or other is None for _, one, other in found):
-        lacking = next(check.figure for check, one, other in found if None in (one, other))
+    if any(one is None or other is None for _, one, other, _ in found):
+        lacking = next(check.figure for check, one, other, _ in found if None in (one, other))
         return f"**Open.** {claim.words}: no {lacking} yet."
-    holds = [_is_better(check, one, other) for check, one, other in found]
-    told = "; ".join(_told(check, one, other) for check, one, other in found)
+    holds = [_is_better(check, one, other) for check, one, other, _ in found]
+    told = "; ".join(_told(*values) for values in found)
     words = "Holds" if all(holds) else "In part" if any(holds) else "Does not hold"
     return f"**{words}.** {claim.words}: {told}."
 
@@ -40,12 +42,19 @@ def _labels(check: Check) -> list[str]:
     return [check.one] + ([check.other] if isinstance(check.other, str) else [])
 
 
-def _values(check: Check, rows: Rows) -> tuple[Any, Any]:
+def _values(check: Check, rows: Rows) -> tuple[Any, Any, str]:
+    """Both values, and words on how they were made comparable."""
     one = _value(check.figure, rows[check.one])
     if not isinstance(check.other, str):
-        return one, check.other
+        return one, check.other, ""
     other = _value(check.figure, rows[check.other])
-    return one, None if other is None else check.times * other
+    if one is None or other is None:
+        return one, other, ""
+    if check.figure not in PRICES:
+        pair = paired(check.figure, rows[check.one], rows[check.other], rows.get(POINT))
+        if pair is not None:
+            return pair
+    return one, check.times * other, ""
 
 
 def _value(figure: str, row: Mapping[str, Any]) -> float | None:
@@ -67,7 +76,7 @@ def _is_better(check: Check, one: float, other: float) -> bool:
     return sign * (one - other) >= 0
 
 
-def _told(check: Check, one: float, other: float) -> str:
+def _told(check: Check, one: float, other: float, how: str) -> str:
     against = "against" if isinstance(check.other, str) else "wanted"
     share = f" ({check.times:g} times {other / check.times:.4g})" if check.times != 1 else ""
-    return f"{check.figure} {one:.4g} {against} {other:.4g}{share}"
+    return f"{check.figure} {one:.4g} {against} {other:.4g}{share}{how}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from leanbayes.cli.results_claims import verdicts
+from leanbayes.cli.results_claims import POINT, verdicts
+from leanbayes.cli.results_pairs import gain
 from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, NOT_RUN
 from leanbayes.recipes.tables import table, tables
 
@@ -26,7 +27,7 @@ def page(record: Row, command: str) -> str:
         f"# {_title(record)}",
         f"Written by `{command}`, with every figure from that file.",
         _origin(record, rows),
-        "## Quality\n" + _render(rows, QUALITY) + "\n\n" + QUALITY_WORDS,
+        "## Quality\n" + _render(rows, _quality(rows)) + "\n\n" + QUALITY_WORDS,
         "## Shifted, foreign and attacked images\n"
         + _render(rows, STRANGE)
         + "\n\n"
@@ -122,9 +123,10 @@ def _training(row: Row) -> str:
 
 QUALITY: Sequence[Column] = (
     ("method", lambda row: row["method"]),
-    ("seeds", lambda row: str(len(row["runs"]))),
+    ("seeds", lambda row: ", ".join(str(run["seed"]) for run in row["runs"])),
     ("accuracy %", _figure("accuracy", 2, 100)),
     ("NLL", _figure("nll")),
+    ("to its start", lambda _row: NONE),  # `_quality` knows the starts
     ("ECE", _figure("ece")),
     ("Brier", _figure("brier")),
     ("accuracy % at 80", _figure("accuracy_at_80", 2, 100)),
@@ -154,7 +156,9 @@ PRICE: Sequence[Column] = (
     ("training, s a seed", _training),
 )
 QUALITY_WORDS = (
-    "Means over the seeds and their standard errors; one seed has none. ECE by 15 bins. Accuracy "
+    "Means over the seeds and their standard errors; one seed has none. Not all rows have the same "
+    "seeds, and starts differ: NLL to its start is the difference to MAP of the same start. ECE by "
+    "15 bins. Accuracy "
     "at 80, 90 and 95: of the most certain per cent. Diversity: disagreement of two draws (of an "
     "ensemble: members) over the error of one."
 )
@@ -167,6 +171,17 @@ PRICE_WORDS = (
     "training leave the shared start out; those of the ensemble of starts are those starts. Runs "
     "that share the GPU take longer for it; ratios and memory are measured alone."
 )
+
+
+def _quality(rows: Sequence[Row]) -> Sequence[Column]:
+    """The columns of quality, with the differences to the starts of these rows."""
+    point = next((row for row in rows if row["method"] == POINT), None)
+
+    def cell(row: Row) -> str:
+        found = None if row is point else gain("nll", row, point)
+        return NONE if found is None else f"{found:+.4f}"
+
+    return [(name, cell if name == "to its start" else known) for name, known in QUALITY]
 
 
 def _render(rows: Sequence[Row], columns: Sequence[Column]) -> str:
