@@ -289,10 +289,11 @@ class Sampler:
         keyed = KeyedNoise(self.seed, ids, self.memory)
         if not self.compiled:
             return keyed
-        # A generator cannot be traced: draw before the graph is entered.
+        # A generator cannot be traced: draw before the graph is entered, as the plan would.
+        source = self.inner.method.prediction_plan(ids, keyed).noise or keyed
         return FixedNoise(
             {
-                q.noise_key: q.noise(base, len(ids), keyed)
+                q.noise_key: q.noise(base, len(ids), source)
                 for _, _, q, base in self.inner.posteriors()
             }
         )

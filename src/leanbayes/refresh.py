@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
 from leanbayes.errors import ConfigError
-from leanbayes.plan import call
+from leanbayes.plan import Plan, call
 
 
 def refresh_batchnorm(model: nn.Module, loader: Iterable[Any]) -> int:
@@ -41,15 +41,26 @@ def refresh_batchnorm(model: nn.Module, loader: Iterable[Any]) -> int:
         >>> net[0].running_mean.tolist(), net[0].running_var.tolist()
         ([2.0, 0.0], [2.0, 0.0])
     """
+    found, batches = measured_moments(model, loader)
+    for layer, moments in found.items():
+        moments.write(layer, batches)
+    return len(found)
+
+
+def measured_moments(
+    model: nn.Module, loader: Iterable[Any], plan: Plan | None = None
+) -> tuple[dict[_BatchNorm, Moments], int]:
+    """Moments of the inputs of every BatchNorm over a loader, and its batches; nothing is written.
+
+    Under the mean network, or under a plan of a BayesianModel.
+    """
     layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not layers:
-        return 0
+        return {}, 0
     moments = [Moments() for _ in layers]
     with _watching(model, layers, moments), torch.no_grad():
-        batches = _run(model, loader)
-    for layer, found in zip(layers, moments, strict=True):
-        found.write(layer, batches)
-    return len(layers)
+        batches = _run(model, loader, {} if plan is None else {"plan": plan})
+    return dict(zip(layers, moments, strict=True)), batches
 
 
 class Moments:
@@ -74,24 +85,31 @@ class Moments:
         self.mean += shift * (count / total)
         self.count = total
 
+    def values(self) -> Tensor | None:
+        """Mean and unbiased variance, [2, C]; None where nothing was added."""
+        if self.mean is None or self.squares is None:
+            return None
+        return torch.stack([self.mean, self.squares / max(self.count - 1, 1)])
+
     def write(self, layer: _BatchNorm, batches: int) -> None:
         """Make them the running statistics; a layer that never ran keeps its own."""
-        if self.mean is None or self.squares is None:
+        if (values := self.values()) is None:
             return
         assert layer.running_mean is not None
         assert layer.running_var is not None
-        layer.running_mean.copy_(self.mean)
-        layer.running_var.copy_(self.squares / max(self.count - 1, 1))
+        layer.running_mean.copy_(values[0])
+        layer.running_var.copy_(values[1])
         if layer.num_batches_tracked is not None:
             layer.num_batches_tracked.fill_(batches)
 
 
-def _run(model: nn.Module, loader: Iterable[Any]) -> int:
+def _run(model: nn.Module, loader: Iterable[Any], options: dict[str, Any]) -> int:
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     batches = 0
     for item in loader:
         inputs = item[0] if isinstance(item, (tuple, list)) else item
-        call(model, pytree.tree_map_only(Tensor, lambda x: x.to(device), inputs))
+        here = pytree.tree_map_only(Tensor, lambda x: x.to(device), inputs)
+        call(model, here, **options)
         batches += 1
     if not batches:
         raise ConfigError("the loader gave no batches; expected at least one to take statistics of")

@@ -118,6 +118,24 @@ def test_a_network_that_cannot_be_built_again_for_its_price_does_not_lose_the_ru
     assert all("nll" in row["figures"] for row in rows)
 
 
+def test_a_price_does_not_wait_for_iterates_to_be_collected(leanbayes, tmp_path, monkeypatch):
+    words = ("compare", "sklearn_table-wine", "--smoke", "--seeds", 1, "--methods", "swag")
+    words += ("--set", "methods.swag.fitting.epochs=40", "--set", "methods.swag.fields.rank=4")
+    words += ("--set", "fit.batch_size=32", "--out", tmp_path / "c.json")
+    asked, fit = [], lb.SWAG.fit
+
+    def noted(*args, **options):
+        asked.append(options)
+        return fit(*args, **options)
+
+    monkeypatch.setattr(lb.SWAG, "fit", noted)
+    assert leanbayes(*words, "--no-price").code == 0
+    assert leanbayes(*words, "--resume").code == 0
+    assert [options["epochs"] for options in asked] == [40, 1]  # 4 steps, an iterate each
+    prices = json.loads((tmp_path / "c.json").read_text())["rows"][0]["prices"]
+    assert prices["flops_step_ratio"] == 1
+
+
 def test_the_best_of_a_column_has_a_star_or_bold_letters():
     rows = [row("a", nll=0.5, accuracy=0.9, seconds=1), row("b", nll=0.25, accuracy=0.9, seconds=2)]
     plain = table_of(rows, ["test"])

@@ -84,6 +84,8 @@ def test_a_row_without_a_price_is_open_and_seconds_say_what_they_shared(tmp_path
     assert "- emp: no price yet" in text
     assert "- map: no price" not in text
     assert line(text, "| emp | 50").endswith("| - | 60 (2 runs at a time) |")
+    found = row("map", runs=3) | {"config": {"fit": {"compile": True}}}
+    assert line(written(tmp_path, record(found)), "| map | 50").endswith("| - | 60 (compiled) |")
     text = written(tmp_path, record(row("map", runs=3, prices={"failed": "out of memory"})))
     assert "- map: no price, out of memory" in text
 

@@ -232,7 +232,7 @@ def test_a_learnt_noise_is_not_moved():
         ({"epochs": 2}, "collected 2 iterates, fewer than rank=3"),
         ({"learning_rate": 0.1}, "no option learning_rate; expected some of lr, epochs"),
         ({"lr": 0.0}, "lr must be positive"),
-        ({"epochs": 0}, "epochs and collect_every must be at least 1"),
+        ({"epochs": 0}, "epochs, collect_every and draw_batches must be at least 1"),
         ({"lr": 1e308, "epochs": 3}, "loss is .* smaller lr"),
     ],
 )
@@ -264,3 +264,110 @@ def test_methods_that_learn_their_posterior_say_where_to_go():
     model = lb.bayesianize(net(), lb.MeanField())
     with pytest.raises(lb.ConfigError, match=r"mean_field learns.*lb\.Laplace, lb\.SWAG"):
         lb.fit_posterior(model, batches(), lb.Categorical())
+
+
+# Draws with statistics of their own.
+
+
+def wide_draws(draws=None, **options):
+    """A network whose first layer varies so much that the average's statistics fit no draw."""
+    torch.manual_seed(1)
+    method = lb.SWAG(rank=3, draws=draws)
+    model = lb.bayesianize(net(), method, example=problem()[0])
+    found = lb.fit_posterior(model, batches(), lb.Categorical(), lr=0.2, epochs=4, **options)
+    return model, found
+
+
+def drawn_network(model, k):
+    """Draw k as a plain network, by its definition; BatchNorm without statistics yet."""
+    source, plain = KeyedNoise(0, [k]), copy.deepcopy(net())
+    plain.load_state_dict(lb.collapse(copy.deepcopy(model)).state_dict())
+    tensors = dict(plain.named_parameters())
+    with torch.no_grad():
+        for key, (q, _) in by_name(model).items():
+            if key in tensors:
+                base = tensors[key]
+                base.copy_(q.draw(base, q.noise(base, 1, source))[0])
+    return plain
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_fixed_draws_have_the_statistics_that_their_own_activations_have(limit):
+    model, _ = wide_draws(draws=3, draw_batches=limit)
+    x, _ = problem()
+    probs = []
+    for k in range(3):
+        plain = drawn_network(model, k)
+        lb.refresh_batchnorm(plain, batches()[:limit])
+        with torch.no_grad():
+            probs.append(plain.eval()(x).softmax(1))
+    every = lb.predict(model, x, keep_samples=True)
+    assert len(every.samples) == 3
+    torch.testing.assert_close(every.samples, torch.stack(probs), rtol=1e-9, atol=1e-9)
+    # The seed has no say, draws come in turn, and chunks do not matter.
+    more = lb.predict(model, x, samples=6, seed=5, keep_samples=True, chunk=4).samples
+    torch.testing.assert_close(more, torch.stack(probs * 2), rtol=1e-9, atol=1e-9)
+
+
+def test_without_fixed_draws_all_share_the_statistics_of_the_average():
+    model, _ = wide_draws()
+    x, _ = problem()
+    plain = drawn_network(model, 1)  # with the statistics of the average
+    with torch.no_grad():
+        expected = plain.eval()(x).softmax(1)
+    found = lb.predict(model, x, samples=2, seed=0, keep_samples=True).samples[1]
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_until_they_are_measured_draws_follow_the_statistics_of_training():
+    model = lb.bayesianize(net(), lb.SWAG(rank=2, draws=4, init_std=0.0))
+    x, _ = problem()
+    before = lb.predict(model, x, likelihood=lb.Categorical()).probs
+    with torch.no_grad():
+        model.train()(x * 3)  # moves the running statistics
+    plain = lb.collapse(copy.deepcopy(model)).eval()
+    after = lb.predict(model, x, likelihood=lb.Categorical()).probs
+    with torch.no_grad():
+        torch.testing.assert_close(after, plain(x).softmax(1))
+    assert not torch.allclose(before, after)
+
+
+def test_fixed_draws_survive_a_checkpoint(tmp_path):
+    model, _ = wide_draws(draws=3)
+    x, _ = problem()
+    lb.save(model, tmp_path / "swag")
+    again = lb.load(net(), tmp_path / "swag")
+    found = [lb.predict(m, x, keep_samples=True).samples for m in (model, again)]
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+    assert again.method.draws == 3
+
+
+def test_a_network_without_batchnorm_has_fixed_draws_too():
+    plain = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(F64)
+    model = lb.bayesianize(plain, lb.SWAG(rank=2, draws=3))
+    lb.fit_posterior(model, batches(), lb.Categorical(), lr=0.2, epochs=3)
+    x, _ = problem()
+    one, two = (lb.predict(model, x, samples=3, seed=s).probs for s in (0, 1))
+    assert torch.equal(one, two)
+    assert lb.predict(model, x, keep_samples=True).samples.std(0).max() > 0
+
+
+def test_the_loss_of_draws_is_told_and_lost_draws_are_warned_of():
+    _, found = wide_draws()
+    assert found["mean_loss"] < found["draw_loss"] < found["mean_loss"] + 1
+    with pytest.warns(UserWarning, match=r"loss .* of 3 draws .* Write draws with BatchNorm"):
+        wide_draws(scale=1e4)
+
+
+@pytest.mark.parametrize("draws", [0, -1, True])
+def test_draws_are_a_number_or_none(draws):
+    with pytest.raises(lb.ConfigError, match="draws must be None or at least 1"):
+        lb.SWAG(draws=draws)
+
+
+def test_compiled_predictions_take_the_same_fixed_draws():
+    model, _ = wide_draws(draws=3)
+    x, _ = problem()
+    plain = lb.predict(model, x, seed=1).probs
+    compiled = lb.predict(torch.compile(model, backend="eager"), x, seed=2).probs
+    torch.testing.assert_close(compiled, plain)

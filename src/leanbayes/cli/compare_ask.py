@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import leanbayes as lb
 from leanbayes.cli.card import PLACES
 from leanbayes.cli.compare_suite import SuiteAsk
+from leanbayes.cli.figures import size_of
 from leanbayes.cli.prepare import Prepared
 from leanbayes.cli.settings_file import Named, RunSettings
 from leanbayes.cli.smoke import short
@@ -69,9 +69,18 @@ def arguments_of(ready: Prepared) -> dict[str, Any]:
     return {**found, "config": ready.settings.fit}
 
 
-def untrained(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The same without a step of training: for what does not depend on the weights."""
-    return {**arguments, "config": replace(arguments["config"], epochs=0, steps=None)}
+def untrained(ready: Prepared) -> dict[str, Any]:
+    """The same without a step of training: for what does not depend on the weights.
+
+    A fit that trains collects as few iterates as it can.
+    """
+    arguments, method = arguments_of(ready), ready.settings.method
+    found = {**arguments, "config": replace(arguments["config"], epochs=0, steps=None)}
+    if isinstance(method, lb.SWAG):
+        steps = -(-size_of(ready.data.train) // ready.settings.fit.batch_size)
+        few = {"epochs": -(-max(method.rank, 2) // steps), "collect_every": 1, "draw_batches": 1}
+        found["fitting"] = {**ready.settings.fitting, **few}
+    return found
 
 
 def config_of(ready: Prepared, ask: Ask) -> dict[str, Any]:
@@ -115,7 +124,7 @@ def telling(config: dict[str, Any]) -> dict[str, Any]:
     """The settings that change figures."""
     from leanbayes.train.folder import FREE
 
-    silent = FREE - {"epochs", "steps", "patience"}
+    silent = (FREE | {"compile"}) - {"epochs", "steps", "patience"}  # rounding, not the method
     fit = {key: value for key, value in config["fit"].items() if key not in silent}
     found = {**config, "fit": fit}
     return found | ({"start": telling(config["start"])} if "start" in config else {})

@@ -129,9 +129,8 @@ class Bench:
         (label, seed), made_at, fresh = run, commit(), bool(self.untrained([run]))
         with torch.random.fork_rng(devices=[]):
             ready = self._ready(label, seed, ahead=fresh)
-            arguments = untrained(arguments_of(ready))
             try:
-                model = self._adapted(label, seed, ready, arguments, fresh=fresh)
+                model = self._adapted(label, seed, ready, untrained(ready), fresh=fresh)
             except FAILURES as error:
                 return unpriced(error)
         own = _origin(model, made_at)

@@ -29,11 +29,18 @@ class _BatchNormHost(Host, _BatchNorm):
         self._check_input_dim(input)  # type: ignore[no-untyped-call]
         weight, bias = self.form("weight"), self.form("bias")
         if "statistics" in self.slots:
-            return self._by_member(input, weight, bias)
+            if not self.training or self.has_members:
+                return self._by_member(input, weight, bias)
+            self._note_statistics()  # those of fixed draws act in prediction alone
         factor = self._average_factor()
         if _one_value(weight) and _one_value(bias):
             return self._normalise(input, _value(weight), _value(bias), factor)
         return ops.affine(self._normalise(input, None, None, factor), weight, bias, 1)
+
+    @property
+    def has_members(self) -> bool:
+        """True where members have running statistics of their own, in training too."""
+        return "statistics" in self.slots and isinstance(self.posterior("statistics"), Statistics)
 
     def _by_member(self, x: Tensor, weight: Form | None, bias: Form | None) -> Tensor:
         """Every member by its own statistics: those of its rows in training, else its running."""
@@ -44,12 +51,15 @@ class _BatchNormHost(Host, _BatchNorm):
     def _by_rows_of_members(self, x: Tensor) -> Tensor:
         scope, statistics = self.scope, self.posterior("statistics")
         assert isinstance(statistics, Statistics)
-        if scope.trace is not None:
-            scope.trace.append((self, "statistics"))
+        self._note_statistics()
         if scope.plan.mean:  # no member's batch
             return F.batch_norm(x, None, None, None, None, True, 0.0, self.eps)
         tracks = self.training and self.track_running_stats
         return normalised_by_batch(x, self, statistics, scope, tracks)
+
+    def _note_statistics(self) -> None:
+        if self.scope.trace is not None:
+            self.scope.trace.append((self, "statistics"))
 
     def base(self, slot: str) -> Tensor:
         """The tensor that a slot stands for; `statistics` for running mean and variance, [2, C]."""
@@ -69,7 +79,7 @@ class _BatchNormHost(Host, _BatchNorm):
     def settle(self, member: int | None) -> None:
         """Write the locations (of a member) and its count of batches into the stock layer."""
         super().settle(member)
-        if member and "statistics" in self.slots and self.num_batches_tracked is not None:
+        if member and self.has_members and self.num_batches_tracked is not None:
             own: Any = self.posterior("statistics")
             self.num_batches_tracked.copy_(own.num_batches_tracked[member - 1])
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import islice
+from statistics import fmean
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from leanbayes.errors import ConfigError
+from leanbayes.layers.base import Host
+from leanbayes.layers.draw_statistics import DrawStatistics
 from leanbayes.likelihood import Likelihood, tensor_of
 from leanbayes.methods.post_hoc import (
     PostHoc,
@@ -20,12 +26,17 @@ from leanbayes.methods.post_hoc import (
     device_of,
     parsed,
 )
+from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
-from leanbayes.plan import MEAN, call
+from leanbayes.plan import MEAN, Plan, call
 from leanbayes.posteriors import Posterior
 from leanbayes.posteriors.swag import LowRankGaussian
-from leanbayes.refresh import refresh_batchnorm
+from leanbayes.refresh import measured_moments, refresh_batchnorm
 from leanbayes.select import Site
+
+Batch = tuple[Any, Tensor]
+FIXED_SEED: Final = 0  # of the draws that are made when the posterior is fitted
+DRAWS_TRIED, LOST = 3, 1.0  # draws that are compared with the average, and nats that are too many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +53,18 @@ class SWAG(PostHoc, name="swag"):
     which leaves the average in the network's own parameters (those without a slot, too) and
     refreshes BatchNorm. Options: see `Collection`.
 
-    Maddox et al., A simple baseline for Bayesian uncertainty in deep learning, 2019. Predictions
-    share one set of refreshed BatchNorm statistics; the paper recomputes them a sample.
+    Maddox et al., A simple baseline for Bayesian uncertainty in deep learning, 2019. The paper
+    recomputes the statistics of BatchNorm for every sample. That is `draws=K`: K draws are made
+    when the posterior is fitted, with statistics of their own each, and predictions take those in
+    turn, whatever their seed. Without it all samples share the statistics of the average, which
+    fits as long as draws are near it; where they are not, `lb.fit_posterior` warns.
 
-    Cost: (R + 1) x the parameters in storage; no step costs more; collecting costs its epochs.
+    Cost: (R + 1) x the parameters in storage; no step costs more; collecting costs its epochs, and
+    K draws cost K passes over the loader (or `draw_batches` of it).
 
     Attributes:
         rank: Deviations R that are kept; 0 keeps the diagonal alone.
+        draws: Fixed draws K with BatchNorm statistics of their own; None for fresh ones.
 
     Example:
         >>> import leanbayes as lb, torch
@@ -65,22 +81,44 @@ class SWAG(PostHoc, name="swag"):
     collects: ClassVar[bool] = True
 
     rank: int = 20
+    draws: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.rank, bool) or self.rank < 0 or self.rank == 1:
             raise ConfigError(
                 f"rank must be at least 2, or 0 for the diagonal alone; found {self.rank!r}"
             )
+        if self.draws is not None and (isinstance(self.draws, bool) or self.draws < 1):
+            raise ConfigError(f"draws must be None or at least 1, found {self.draws!r}")
         check_init_std(self.init_std)
 
     def slots(self, site: Site) -> dict[str, Posterior]:
-        """A diagonal plus low-rank Gaussian for every tensor."""
-        return {
+        """A diagonal plus low-rank Gaussian for every tensor; statistics of the fixed draws."""
+        filled: dict[str, Posterior] = {
             slot: LowRankGaussian(
                 tensor, rank=self.rank, std=self.init_std, fixed_row=site.fixed_row
             )
             for slot, tensor in site.tensors.items()
         }
+        if self.draws and isinstance(site.layer, _BatchNorm) and filled:
+            mean, variance = site.layer.running_mean, site.layer.running_var
+            if mean is not None and variance is not None:
+                filled["statistics"] = DrawStatistics(torch.stack([mean, variance]), self.draws)
+        return filled
+
+    @property
+    def default_samples(self) -> int:
+        """Every fixed draw once."""
+        return self.draws or super().default_samples
+
+    def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan:
+        """Fresh draws; of K fixed ones sample t is draw t mod K, as it was fitted."""
+        if self.draws is None:
+            return super().prediction_plan(samples, noise)
+        which = [t % self.draws for t in samples]
+        if isinstance(noise, KeyedNoise):
+            noise = KeyedNoise(FIXED_SEED, which, noise.memory)
+        return Plan(groups=len(which), component=torch.tensor(which), noise=noise)
 
     def check_fit(self, **options: Any) -> None:
         """Raise on options that `fit` does not know or cannot take."""
@@ -93,11 +131,37 @@ class SWAG(PostHoc, name="swag"):
         settings = parsed(Collection, self, options)
         likelihood = checked_likelihood(likelihood)
         iterates = Iterates(model)
-        loss = _collect(model, loader, likelihood, settings, iterates)
+        loss, batch = _collect(model, loader, likelihood, settings, iterates)
         iterates.write(settings.scale)
         if settings.refresh:
             refresh_batchnorm(model, loader)
-        return {"collected": float(iterates.count), "loss": loss}
+            for k in range(self.draws or 0):
+                self._measure(model, islice(loader, settings.draw_batches), k)
+        found = {"collected": float(iterates.count), "loss": loss}
+        return found | self._losses(model, batch, likelihood)
+
+    @torch.no_grad()
+    def _losses(self, model: Any, batch: Batch, likelihood: Likelihood) -> dict[str, float]:
+        """The loss of the average and of a few draws on a batch; a warning where draws are lost."""
+        model.eval()
+        few = range(DRAWS_TRIED)
+        plans = [self.prediction_plan([k], KeyedNoise(FIXED_SEED, [k])) for k in few]
+        # The average last: layers that are called by themselves keep the plan of the last pass.
+        *drawn, mean = (float(_loss(model, batch, likelihood, plan)) for plan in (*plans, MEAN))
+        found = {"mean_loss": mean, "draw_loss": fmean(drawn)}
+        if not found["draw_loss"] - mean < LOST:
+            warnings.warn(_advice(found, self.draws), stacklevel=4)
+        return found
+
+    def _measure(self, model: Any, loader: Iterable[Any], k: int) -> None:
+        """Give one fixed draw its own BatchNorm statistics."""
+        plan = self.prediction_plan([k], KeyedNoise(FIXED_SEED, [k]))
+        for layer, moments in measured_moments(model, loader, plan)[0].items():
+            values = moments.values()
+            if values is not None and isinstance(layer, Host) and "statistics" in layer.slots:
+                own: Any = layer.posterior("statistics")
+                base = layer.base("statistics")
+                own.measure(k, base, values.to(base))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +175,9 @@ class Collection:
         momentum: Of SGD.
         weight_decay: Of SGD, on every parameter; that of training.
         scale: Factor on the covariance; 1 is the paper's law.
-        refresh: Recompute BatchNorm statistics under the average at the end.
+        refresh: Recompute BatchNorm statistics under the average, and those of the fixed draws, at
+            the end.
+        draw_batches: Batches for the statistics of a fixed draw; None takes all.
     """
 
     lr: float = 0.01
@@ -121,6 +187,7 @@ class Collection:
     weight_decay: float = 0.0
     scale: float = 1.0
     refresh: bool = True
+    draw_batches: int | None = None
 
     def __post_init__(self) -> None:
         if not (self.lr > 0 and self.scale >= 0 and self.momentum >= 0 and self.weight_decay >= 0):
@@ -129,10 +196,11 @@ class Collection:
                 f"lr={self.lr}, momentum={self.momentum}, weight_decay={self.weight_decay}, "
                 f"scale={self.scale}"
             )
-        if self.epochs < 1 or (self.collect_every is not None and self.collect_every < 1):
+        counts = {name: getattr(self, name) for name in ("epochs", "collect_every", "draw_batches")}
+        if any(count is not None and count < 1 for count in counts.values()):
+            found = ", ".join(f"{name}={count}" for name, count in counts.items())
             raise ConfigError(
-                "epochs and collect_every must be at least 1; found "
-                f"epochs={self.epochs}, collect_every={self.collect_every}"
+                f"epochs, collect_every and draw_batches must be at least 1; found {found}"
             )
 
 
@@ -195,8 +263,8 @@ def _collect(
     likelihood: Likelihood,
     settings: Collection,
     iterates: Iterates,
-) -> float:
-    """Constant-rate SGD under the mean network; the last loss."""
+) -> tuple[float, Batch]:
+    """Constant-rate SGD under the mean network; the last loss and its batch."""
     if not iterates.trained:
         raise ConfigError("no parameter requires a gradient: SWAG has no iterates to collect")
     optimizer = torch.optim.SGD(
@@ -208,8 +276,8 @@ def _collect(
     model.train()
     step, loss, device = 0, torch.zeros(()), device_of(model)
     for _ in range(settings.epochs):
-        for inputs, target in batches(loader, device):
-            loss = _step(model, inputs, target, likelihood, optimizer)
+        for batch in batches(loader, device):
+            loss = _step(model, batch, likelihood, optimizer)
             step += 1
             if settings.collect_every is not None and step % settings.collect_every == 0:
                 iterates.add()
@@ -218,23 +286,34 @@ def _collect(
         _check_finite(loss, step, settings.lr)
     optimizer.zero_grad()
     iterates.check()
-    return float(loss)
+    return float(loss), batch
+
+
+def _loss(model: Any, batch: Batch, likelihood: Likelihood, plan: Plan) -> Tensor:
+    inputs, target = batch
+    log_prob = likelihood.log_prob(tensor_of(call(model, inputs, plan=plan)), target)
+    return -log_prob.sum() / likelihood.count(log_prob, target)
 
 
 def _step(
-    model: Any,
-    inputs: Any,
-    target: Tensor,
-    likelihood: Likelihood,
-    optimizer: torch.optim.Optimizer,
+    model: Any, batch: Batch, likelihood: Likelihood, optimizer: torch.optim.Optimizer
 ) -> Tensor:
     optimizer.zero_grad()
-    log_prob = likelihood.log_prob(tensor_of(call(model, inputs, plan=MEAN)), target)
-    loss = -log_prob.sum() / likelihood.count(log_prob, target)
+    loss = _loss(model, batch, likelihood, MEAN)
     # Only the network's parameters: the likelihood's noise stays what it is.
     loss.backward(inputs=[p for group in optimizer.param_groups for p in group["params"]])  # type: ignore[no-untyped-call]
     optimizer.step()
     return loss.detach()
+
+
+def _advice(found: Mapping[str, float], draws: int | None) -> str:
+    words = "draws with BatchNorm statistics of their own, lb.SWAG(draws=20)"
+    also = "" if draws else f"{words}, where the network has BatchNorm; or "
+    return (
+        f"SWAG's draws are far from what was trained: loss {found['draw_loss']:.3g} of "
+        f"{DRAWS_TRIED} draws on a batch, {found['mean_loss']:.3g} of their average. Write {also}a "
+        "smaller lr, which makes the spread of the iterates smaller, or scale < 1"
+    )
 
 
 def _check_finite(loss: Tensor, step: int, lr: float) -> None:

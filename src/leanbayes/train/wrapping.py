@@ -100,7 +100,7 @@ def synchronise_norms(net: nn.Module) -> Undo:
 def _can_synchronise(module: nn.Module) -> bool:
     if not isinstance(module, Host):
         return type(module) in STOCK_NORMS
-    return original_class(module) in STOCK_NORMS and "statistics" not in module.slots
+    return original_class(module) in STOCK_NORMS and not getattr(module, "has_members", False)
 
 
 def distributed(model: nn.Module, inner: BayesianModel, device: torch.device) -> nn.Module:
