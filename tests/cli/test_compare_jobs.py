@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import sys
+from itertools import chain, repeat
 
 import pytest
 import torch
@@ -158,9 +160,36 @@ def test_what_does_not_fit_is_refused_and_the_file_left_as_it_is(compare, leanba
         assert compare.out.read_text() == content
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_no_run_begins_when_the_time_is_over_and_prices_are_measured(compare, jobs, monkeypatch):
+    """At least one run a job: else nothing would ever be done."""
+    _, whole = compare()
+    compare.out.unlink()
+    clock = chain([0.0, 0.0], repeat(100.0))  # when it begins, before the first runs, after them
+    command = sys.modules["leanbayes.cli.compare"]  # the package has a function of that name
+    monkeypatch.setattr(command, "monotonic", lambda: next(clock))
+    result, first = compare("--jobs", jobs, "--stop-after", 50)
+    assert first["unfinished"] == 4 - len(by_seed(first)) == 4 - jobs
+    assert f"stopped with {4 - jobs} runs left: --resume goes on" in result.err
+    assert "prices" in first["rows"][0]
+    result, second = compare("--resume")
+    assert f"{jobs} of 4 runs kept" in result.err
+    assert "left" not in result.err
+    assert "unfinished" not in second
+    assert by_seed(second).keys() == by_seed(whole).keys()
+    assert second["command"] == whole["command"]
+
+
+def test_with_no_time_at_all_nothing_runs(compare):
+    result, record = compare("--stop-after", 0)
+    assert record["rows"] == []
+    assert record["unfinished"] == 4
+    assert "stopped with 4 runs left" in result.err
+
+
 def test_what_changes_no_figure_may_differ(compare):
     _, first = compare("--set", "fit.progress=false")
-    result, second = compare("--resume", "--set", "fit.log_every=7")
+    result, second = compare("--resume", "--set", "fit.log_every=7", "--set", "fit.compile=true")
     assert "4 of 4 runs kept" in result.err
     assert by_seed(first) == by_seed(second)
 

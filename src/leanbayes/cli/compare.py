@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -121,12 +122,20 @@ def compare(  # noqa: PLR0913
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep the runs that the file of --out has already.")
     ] = False,
+    stop_after: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Begin no run after so many; those under way end, and prices are measured.",
+        ),
+    ] = None,
 ) -> None:
     """Train several methods on one data set under one budget; mean and standard error by seeds.
 
     Example: leanbayes compare fashion_mini --methods map,mean_field --out compare.json --smoke
     """
-    given = dict(locals())
+    given, more = dict(locals()), _until(stop_after)
     from leanbayes.cli.compare_ask import Ask
     from leanbayes.cli.compare_data import Sets
     from leanbayes.cli.compare_kept import Kept, folder_of
@@ -167,7 +176,8 @@ def compare(  # noqa: PLR0913
         if resume:
             record.keep(out, bench)
             _tell_kept(out, record)
-        errors = _run(record, bench, kept, out, jobs)
+        errors = _run(record, bench, kept, out, more)
+    _tell_left(record)
     save(out, text_of(record.plain()))
     if as_json:
         typer.echo(json.dumps(record.plain(), default=str))
@@ -175,6 +185,12 @@ def compare(  # noqa: PLR0913
         typer.echo(table_of(record.rows, parts, bold=sys.stdout.isatty()))
     if errors:
         raise errors[0]
+
+
+def _until(seconds: float | None) -> Callable[[], bool]:
+    """Says whether there is time for another run."""
+    began = monotonic()
+    return lambda: seconds is None or monotonic() - began < seconds
 
 
 def _check_parts(parts: Sequence[str], suite: SuiteAsk | None) -> None:
@@ -222,16 +238,21 @@ def _record(given: Mapping[str, Any], bench: Bench, seeds: range, kept: Kept) ->
     )
 
 
-def _run(record: Record, bench: Bench, kept: Kept, out: Path | None, jobs: int) -> list[Exception]:
-    """All runs that are missing, each saved as it ends; one that fails leaves its words."""
+def _run(
+    record: Record, bench: Bench, kept: Kept, out: Path | None, more: Callable[[], bool]
+) -> list[Exception]:
+    """Runs that are missing, each saved as it ends, as long as there are to be `more`.
+
+    One that fails leaves its words.
+    """
     from leanbayes.cli.jobs import obeying_signals, run_all
 
-    errors: list[Exception] = []
+    errors, jobs = list[Exception](), bench.ask.jobs
     with obeying_signals():
-        while record.missing:
+        while record.missing and more():
             errors += _begin(record, bench, out, jobs)
             missing, failed = _ready(record, bench), {}
-            with closing(run_all(bench, missing, jobs)) as ends:
+            with closing(run_all(bench, missing, jobs, more)) as ends:
                 for ended in ends:
                     label, seed = run = missing[ended.at]
                     if ended.error is None:
@@ -304,6 +325,11 @@ def _tell(name: str, outcome: Outcome) -> None:
     ]
     line = f"{name}, seed {outcome.seed}: {', '.join(words)}, {outcome.seconds:.1f} s"
     typer.echo(line, err=True)
+
+
+def _tell_left(record: Record) -> None:
+    if record.missing:
+        typer.echo(f"stopped with {len(record.missing)} runs left: --resume goes on", err=True)
 
 
 def _tell_kept(out: Path | None, record: Record) -> None:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -44,7 +45,10 @@ class Ended:
 
 
 def run_all(
-    work: Callable[[Any], Any], arguments: Sequence[Any], jobs: int = 1
+    work: Callable[[Any], Any],
+    arguments: Sequence[Any],
+    jobs: int = 1,
+    more: Callable[[], bool] = lambda: True,
 ) -> Generator[Ended, None, None]:
     """The ends of `work(argument)` as they come; where one fails the others go on.
 
@@ -54,6 +58,7 @@ def run_all(
         work: Sent to every process once, so what it remembers is remembered there.
         arguments: One a run, begun in this order.
         jobs: Runs at a time; with 1 they run in this process.
+        more: Asked before every run but the first ones; where it says no, none begins any more.
 
     Example:
         >>> [ended.value for ended in run_all(abs, [-1, 2])]
@@ -61,11 +66,12 @@ def run_all(
     """
     size = min(jobs, len(arguments))
     if size <= 1:
-        yield from (_ended(work, at, argument) for at, argument in enumerate(arguments))
+        wanted = takewhile(lambda run: run[0] == 0 or more(), enumerate(arguments))
+        yield from (_ended(work, at, argument) for at, argument in wanted)
         return
     team = Team(work, threads_of(jobs))
     try:
-        yield from team.run(arguments, size)
+        yield from team.run(arguments, size, more)
     finally:
         team.end()
 
@@ -104,15 +110,15 @@ class Team:
         self._work, self._threads = work, threads
         self._members: dict[Connection, BaseProcess] = {}
 
-    def run(self, arguments: Sequence[Any], size: int) -> Iterator[Ended]:
-        """The ends of all runs, `size` of them at a time."""
+    def run(self, arguments: Sequence[Any], size: int, more: Callable[[], bool]) -> Iterator[Ended]:
+        """The ends of all runs, `size` of them at a time, as long as there are to be more."""
         waiting = deque(enumerate(arguments))
         busy = dict(self._given(self._hired(), *waiting.popleft()) for _ in range(size))
         while busy:
             for pipe in wait(list(busy)):
                 assert isinstance(pipe, Connection)
                 ended = self._received(pipe, busy.pop(pipe))
-                if waiting:
+                if waiting and more():
                     free = pipe if pipe in self._members else self._hired()
                     busy |= [self._given(free, *waiting.popleft())]
                 yield ended
