@@ -51,8 +51,20 @@ def scale_rows(x: Tensor, factor: Tensor) -> Tensor:
     """
     lies_well = factor.stride(1) == 1  # a part of a wider table does too
     own = factor if lies_well else factor.contiguous()
+    if not torch.is_grad_enabled():
+        return _forward(x, own)
     out: Tensor = _ScaleRows.apply(x, own)  # type: ignore[no-untyped-call]
     return out
+
+
+def scale_rows_backward(
+    x: Tensor, factor: Tensor, grad: Tensor, *, rows: bool = True
+) -> tuple[Tensor | None, Tensor]:
+    """The gradients of `scale_rows` for x, where they are asked for, and for the factor."""
+    grad = grad.contiguous(memory_format=torch.channels_last)
+    own = factor if factor.stride(1) == 1 else factor.contiguous()
+    dx = torch.empty_like(x) if rows else None
+    return dx, _by_draw(_backward(x, own, grad, dx), own).to(factor.dtype)
 
 
 class _ScaleRows(torch.autograd.Function):
@@ -66,12 +78,9 @@ class _ScaleRows(torch.autograd.Function):
         x, factor = ctx.saved_tensors
         if torch.is_grad_enabled():  # somebody asks for a second derivative
             return _differentiable(x, factor, grad)
-        grad = grad.contiguous(memory_format=torch.channels_last)
         if not ctx.needs_input_grad[1]:
-            return _forward(grad, factor), None
-        dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        rows = _backward(x, factor, grad, dx)
-        return dx, _by_draw(rows, factor).to(factor.dtype)
+            return _forward(grad.contiguous(memory_format=torch.channels_last), factor), None
+        return scale_rows_backward(x, factor, grad, rows=ctx.needs_input_grad[0])
 
 
 def _differentiable(x: Tensor, factor: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from leanbayes import ops
 from leanbayes.errors import PlanError
-from leanbayes.forms import Ask
+from leanbayes.forms import Ask, Shared
 from leanbayes.layers.base import PLAIN, Host
 
 
@@ -46,7 +46,9 @@ class ConvolutionHost(Host, _ConvNd):
         assert isinstance(layer, _ConvNd)
         return layer.in_channels, layer.out_channels
 
-    def run(self, input: Tensor, convolve: ops.Convolve) -> Tensor:
+    def run(
+        self, input: Tensor, convolve: ops.Convolve, geometry: ops.Geometry | None = None
+    ) -> Tensor:
         """Scale channels, convolve with the drawn kernel, scale channels, add the bias."""
         weight = self.form("weight", self.ask("weight"))
         assert weight is not None
@@ -55,9 +57,12 @@ class ConvolutionHost(Host, _ConvNd):
         weight, before, after = ops.with_factors(
             rows, weight, before, after, first=self.transposed, groups=self.groups
         )
-        x = ops.scaled(rows, before, 1)
-        y = ops.convolution(x, weight, None, convolve, self.transposed)
-        y = ops.scaled(y, after, 1)
+        if isinstance(weight, Shared):
+            y = ops.convolved_between(rows, weight.value, before, after, convolve, geometry)
+        else:
+            x = ops.scaled(rows, before, 1)
+            y = ops.convolution(x, weight, None, convolve, self.transposed, geometry)
+            y = ops.scaled(y, after, 1)
         y = ops.added(y, self.form("bias"), 1)
         y = ops.scaled(y, self.factor("out_mask", y), 1)
         return y if rows is input else y[0]
@@ -85,7 +90,16 @@ class _Convolution(ConvolutionHost):
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer to rows [D * R, C, ...]."""
-        return self.run(input, self._convolve)
+        return self.run(input, self._convolve, self._geometry)
+
+    @property
+    def _geometry(self) -> ops.Geometry | None:
+        """None where rows are padded first, or by as much as it takes."""
+        if self.padding_mode != "zeros" or isinstance(self.padding, str):
+            return None
+        zeros = (0,) * len(self.kernel_size)
+        settings = (self.stride, self.padding, self.dilation, False, zeros, self.groups)
+        return ops.Geometry(*settings)
 
     def _convolve(self, x: Tensor, weight: Tensor, blocks: int) -> Tensor:
         padding: Any = self.padding
@@ -132,7 +146,9 @@ class _TransposedConvolution(ConvolutionHost, _ConvTransposeNd):
             )
             return y
 
-        return self.run(input, transposed)
+        padding: Any = self.padding
+        settings = (self.stride, padding, self.dilation, True, tuple(extra), self.groups)
+        return self.run(input, transposed, ops.Geometry(*settings))
 
     def _extra_padding(self, x: Tensor, output_size: list[int] | None, dims: int) -> list[int]:
         output_padding: Any = self._output_padding

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from leanbayes.forms import Flipped, Form, LowRank, Moments, PerDraw, Selected, Shared, order_of
+from leanbayes.ops.between_factors import Geometry, keeps_once, scaled_convolution
+from leanbayes.ops.lookup import embedding
 from leanbayes.ops.rows import (
     added,
     affine,
@@ -28,6 +30,7 @@ from leanbayes.ops.rows import (
 
 __all__ = [
     "Convolve",
+    "Geometry",
     "added",
     "affine",
     "as_multiplied",
@@ -39,6 +42,7 @@ __all__ = [
     "channel_scaled",
     "check_blocks",
     "convolution",
+    "convolved_between",
     "embedding",
     "few_draws",
     "is_turned",
@@ -103,9 +107,17 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 
 
 def convolution(
-    x: Tensor, weight: Form, bias: Form | None, convolve: Convolve, transposed: bool = False
+    x: Tensor,
+    weight: Form,
+    bias: Form | None,
+    convolve: Convolve,
+    transposed: bool = False,
+    geometry: Geometry | None = None,
 ) -> Tensor:
-    """A convolution (or its transpose) with one drawn kernel a block of rows; channels in dim 1."""
+    """A convolution (or its transpose) with one drawn kernel a block of rows; channels in dim 1.
+
+    With its `geometry`, where it has one, factors by channel take less memory.
+    """
     if isinstance(weight, Shared):
         y = convolve(x, weight.value, 1)
     elif isinstance(weight, PerDraw):
@@ -121,7 +133,8 @@ def convolution(
         y = by_component(x, weight, lambda rows, k: convolve(rows, values[k], 1))
     elif isinstance(weight, LowRank):
         if weight.right.shape[2] == weight.base.shape[1]:  # by channel, or kernels of one position
-            return added(_low_rank_convolution(x, weight, convolve, transposed), bias, 1)
+            y = _low_rank_convolution(x, weight, convolve, transposed, geometry)
+            return added(y, bias, 1)
         form = weight
         y = by_component(x, form, lambda rows, k: convolve(rows, candidate(form, k), 1))
     elif isinstance(weight, Moments):
@@ -157,16 +170,37 @@ def _low_rank_linear(x: Tensor, form: LowRank) -> Tensor:
     return reduce(torch.add, parts)
 
 
-def _low_rank_convolution(x: Tensor, form: LowRank, convolve: Convolve, transposed: bool) -> Tensor:
+def _low_rank_convolution(
+    x: Tensor, form: LowRank, convolve: Convolve, transposed: bool, geometry: Geometry | None
+) -> Tensor:
     """Factors by channel commute with the kernel's positions: scale, convolve, scale, sum ranks."""
     if _makes_candidates(form, x):
         return _convolve_blocks(x, _candidates(form), convolve)
     parts = []
     for rows, columns in zip(*_picked(form), strict=True):  # of one rank each, [D, channels]
         before, after = (rows, columns) if transposed else (columns, rows)
-        y = convolve(scaled(x, _tiled(before, x.shape[1]), 1), form.base, 1)
-        parts.append(scaled(y, _tiled(after, y.shape[1]), 1))
+        before = _tiled(before, x.shape[1])
+        parts.append(convolved_between(x, form.base, before, after, convolve, geometry))
     return reduce(torch.add, parts)
+
+
+def convolved_between(
+    x: Tensor,
+    weight: Tensor,
+    before: Tensor | None,
+    after: Tensor | None,
+    convolve: Convolve,
+    geometry: Geometry | None,
+) -> Tensor:
+    """`after * conv(before * x, W)`, in one operation where that saves memory."""
+    if geometry is not None and before is not None and keeps_once(x, weight, before, after):
+        outputs = weight.shape[1] * geometry.groups if geometry.transposed else weight.shape[0]
+        tiled = None if after is None else _tiled(after, outputs)
+        rows, kernel = as_multiplied(x), as_multiplied(weight)
+        return scaled_convolution(rows, kernel, before, tiled, geometry)
+    y = convolve(scaled(x, before, 1), weight, 1)
+    # Factors by element have their own shape.
+    return scaled(y, after if after is None or after.dim() > 2 else _tiled(after, y.shape[1]), 1)
 
 
 def few_draws(draws: int, rows: int) -> bool:
@@ -338,46 +372,6 @@ def multiplied_type(tensor: Tensor) -> torch.dtype:
     device = tensor.device.type
     cast = torch.is_autocast_enabled(device) and tensor.dtype != torch.float64
     return torch.get_autocast_dtype(device) if cast else tensor.dtype
-
-
-def embedding(
-    ids: Tensor,
-    weight: Form,
-    lookup: Callable[[Tensor, Tensor], Tensor],
-    padding: int | None = None,
-) -> Tensor:
-    """Look up drawn rows; equal ids within one draw share their noise."""
-    if isinstance(weight, Shared):
-        return lookup(ids, weight.value)
-    if isinstance(weight, PerDraw):
-        every = torch.arange(len(weight.value), device=ids.device)
-        return _drawn_rows(ids, weight.value, padding, every)
-    if isinstance(weight, Selected):
-        return _drawn_rows(ids, weight.values, padding, weight.component)
-    if isinstance(weight, Flipped):
-        noise = _flipped_rows(ids, weight.delta, weight.sign0, weight.sign1)
-        return lookup(ids, weight.mean) + noise
-    raise TypeError(f"an embedding cannot take the form {type(weight).__name__}")
-
-
-def _drawn_rows(ids: Tensor, value: Tensor, padding: int | None, index: Tensor) -> Tensor:
-    """Look up in the table `value[index[d]]` for the ids of draw d."""
-    offset = index * value.shape[1]
-    rows = blocks(ids, len(index)).flatten(1) + offset[:, None]
-    y = rejoined(F.embedding(rows, value.flatten(0, 1)), (*ids.shape, value.shape[-1]))
-    if padding is None:
-        return y
-    # As in the stock layer, the padding row takes no gradient.
-    return torch.where((ids == padding)[..., None], y.detach(), y)
-
-
-def _flipped_rows(ids: Tensor, delta: Tensor, sign0: Tensor | None, sign1: Tensor) -> Tensor:
-    draws = sign1.shape[0]
-    rows = blocks(ids, draws).flatten(1)
-    noise = F.embedding(rows, delta) * sign1[:, None, :]
-    if sign0 is not None:
-        noise = noise * sign0.gather(1, rows)[..., None]
-    return noise.reshape(*ids.shape, delta.shape[-1])
 
 
 def _shared(bias: Form | None) -> Tensor | None:
