@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from leanbayes import fused, ops
+from leanbayes.ops import between_factors
 
 GPU = torch.cuda.is_available()
 READY = GPU or os.environ.get("TRITON_INTERPRET") == "1"
@@ -128,3 +129,28 @@ def test_a_gpu_takes_the_kernel_for_images_channels_last_alone(device):
     torch.testing.assert_close(whole, x + stock(x, factor))
     mapped = torch.func.vmap(lambda f: ops.scaled(x, f, 1))(torch.stack([factor, 2 * factor]))
     torch.testing.assert_close(mapped[1], 2 * mapped[0])
+
+
+@needs_triton
+@pytest.mark.parametrize("frozen", [(), (0,), (2,), (3,)])
+@pytest.mark.parametrize("draws", [1, 2, 6])
+def test_a_convolution_between_factors_runs_by_the_kernels(draws, frozen, device, monkeypatch):
+    torch.manual_seed(5)
+    x, weight = images((6, 5, 7, 6), device), images((8, 5, 3, 3), device)
+    before, after = (torch.randn(draws, n, device=device).requires_grad_() for n in (5, 8))
+    given = [x, weight, before, after]
+    for at in frozen:
+        given[at].requires_grad_(False)
+    if not GPU:
+        monkeypatch.setattr(between_factors, "scales", lambda x, _factor: x.dim() == 4)
+    geometry = ops.Geometry((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    found = ops.convolved_between(*given, None, geometry)
+    expected = stock(torch.nn.functional.conv2d(stock(x, before), weight, padding=1), after)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    slope, wanted = torch.randn_like(found), [t for t in given if t.requires_grad]
+    for got, true in zip(
+        torch.autograd.grad(found, wanted, slope),
+        torch.autograd.grad(expected, wanted, slope),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, true, rtol=1e-3, atol=1e-3)
