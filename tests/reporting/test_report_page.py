@@ -87,6 +87,30 @@ def test_a_comparison_has_its_figures_the_best_in_bold_and_failures_in_words(wri
     assert "&quot;lr&quot;: 0.1" in text
 
 
+def test_seeds_are_those_that_were_run(written):
+    found = compared(seeds=[0, 1, 2])
+    for row in found["rows"][:2]:
+        row["runs"] = [{"seed": 4, "figures": {}, "seconds": 1.0}]
+    text = made(written(found))
+    assert "seed 4" in text
+    assert "3 seeds" not in text
+
+
+@pytest.mark.parametrize(
+    ("auroc", "words"),
+    [(0.01, ", worse than chance"), (0.5, ", hardly better than chance"), (0.9, "")],
+)
+def test_a_detector_that_is_none_is_told(written, auroc, words):
+    found = compared()
+    for row, value in zip(found["rows"], (0.005, auroc), strict=False):
+        row["figures"]["auroc_total_pgd"] = moments(value)
+    text = made(written(found))
+    begin = "mean_field tells pgd from the test data best, by total uncertainty: AUROC "
+    sentence = text[text.index(begin) :].split("</p>")[0]
+    assert f"(map by total: 0.0050){words}." in sentence
+    assert ("chance" in sentence) == bool(words)
+
+
 def test_the_results_of_this_project_make_a_page():
     text = made(RESULTS / "fashion_mini.json", RESULTS / "toy.json")
     tags = Tags(text)

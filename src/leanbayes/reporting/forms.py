@@ -60,8 +60,9 @@ def _compare(data: Mapping[str, Any], read: Reader) -> Result:
     rows = [_compared(row, read, f"rows[{at}]", data.get("parts")) for at, row in enumerate(found)]
     configs = {row.label: row.data["config"] for row in rows if "config" in row.data}
     title = f"Comparison on {data.get('data', 'one data set')}"
+    facts = (_seeds({"seeds": _seeds_run(found)}) or _seeds(data),)
     return _result(
-        read, "compare", title, (_seeds(data),), rows, {**data, "settings": configs}, [data, *found]
+        read, "compare", title, facts, rows, {**data, "settings": configs}, [data, *found]
     )
 
 
@@ -212,6 +213,13 @@ def _seeds(data: Mapping[str, Any]) -> str:
     if not isinstance(seeds, list) or not seeds:
         return ""
     return f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
+
+
+def _seeds_run(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Seeds that the rows have, of those that were asked for."""
+    listed = (row.get("runs") for row in rows)
+    runs = [run for found in listed if isinstance(found, list) for run in found]
+    return list(dict.fromkeys(run["seed"] for run in runs if isinstance(run.get("seed"), int)))
 
 
 def _keys(data: Mapping[str, Any]) -> str:

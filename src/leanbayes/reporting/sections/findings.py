@@ -18,7 +18,8 @@ PRICES = (
 
 LITTLE = " for little"
 CHEAP = 1.5  # times the baseline's price
-CHANCE = 0.55  # an AUROC below it
+CHANCE = 0.5  # of an AUROC
+NEAR = 0.05  # as good as chance
 
 
 @dataclass(frozen=True)
@@ -165,10 +166,17 @@ def _detector(result: Result, data: str, names: Sequence[str]) -> Finding | None
         f"Detects {data}",
         row.label,
         much,
-        f"by {part} uncertainty{'; ' + than if than else ''}",
+        f"by {part} uncertainty{_by_chance(value)}{'; ' + than if than else ''}",
         f"{row.label} tells {data} from the test data best, by {part} uncertainty: {much}{more}"
-        f"{', hardly better than chance' if value < CHANCE else ''}.",
+        f"{_by_chance(value)}.",
     )
+
+
+def _by_chance(auroc: float) -> str:
+    """Words on a detector that is none."""
+    if auroc >= CHANCE + NEAR:
+        return ""
+    return ", worse than chance" if auroc < CHANCE - NEAR else ", hardly better than chance"
 
 
 def _robust(result: Result) -> Finding | None:
