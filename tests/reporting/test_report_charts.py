@@ -44,6 +44,18 @@ def test_marks_are_round_and_inside(ends):
     assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("ends", "marks"),
+    [
+        ((1.5, 150), [2, 5, 10, 20, 50, 100]),
+        ((1, 1e6), [10.0**power for power in range(7)]),
+        ((0.95, 1.75), [1, 1.2, 1.4, 1.6]),  # prices near that of the network
+    ],
+)
+def test_marks_of_a_logarithmic_axis(ends, marks):
+    assert Axis(*ends, 0, 1, log=True).marks() == pytest.approx(marks)
+
+
 def test_equal_values_and_no_values_have_an_axis_too():
     for values in ([2.0, 2.0], [0.0], [], [math.nan], [-1e308, 1e308]):
         axis = Axis.of(values, 0, 1)

@@ -119,7 +119,9 @@ def _powers(low: float, high: float) -> list[float]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every: Sequence[int] = (1, 2, 5) if last - first <= 3 else (1,)
     marks = [factor * 10.0**power for power in range(first, last + 1) for factor in every]
-    return [mark for mark in marks if low <= mark <= high]
+    found = [mark for mark in marks if low <= mark <= high]
+    # Within a factor of two there is hardly a power: round numbers are as good there.
+    return found if len(found) > 1 else _round(low, high)
 
 
 def marked(value: float) -> str:
