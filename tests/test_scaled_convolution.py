@@ -161,9 +161,11 @@ def test_a_step_keeps_the_inputs_of_its_convolutions_once(method, most, monkeypa
 
 
 def test_rows_that_are_no_blocks_are_refused():
-    geometry, given = tensors("plain", 2)
+    geometry, (x, weight, before, after) = tensors("plain", 2)
     with pytest.raises(lb.PlanError, match="5 rows for 2 draws"):
-        one_step(geometry, given[0][:5], *given[1:])
+        one_step(geometry, x[:5], weight, before, after)
+    with pytest.raises(lb.PlanError, match="5 rows for 2 draws"):
+        one_step(geometry, x[:5], weight, before[:1], after)
 
 
 def test_the_operation_is_used_for_plain_tensors_alone():

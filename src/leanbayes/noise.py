@@ -8,11 +8,17 @@ processes. Compiled prediction takes tensors that were drawn by key before the g
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import torch
 from torch import Tensor
+
+# Of splitmix64, as numbers with a sign.
+GOLDEN: Final = 0x9E3779B97F4A7C15 - 2**64
+MIX_1: Final = 0xBF58476D1CE4E5B9 - 2**64
+MIX_2: Final = 0x94D049BB133111EB - 2**64
 
 
 class NoiseSource(Protocol):
@@ -120,6 +126,51 @@ class KeyedNoise:
         if generator is None:
             generator = self._generators[device] = torch.Generator(device=device)
         return generator
+
+
+class PortableNoise(KeyedNoise):
+    """Keyed noise that is the same on every device, up to rounding.
+
+    Generators differ between a CPU and a GPU, which does not matter as long as nothing else depends
+    on a draw. Here number i of a tensor is a hash of (seed, key, sample) and i (splitmix64, Steele
+    et al. 2014), and normal numbers are made of its two halves by Box and Muller: ten passes over
+    the tensor.
+    """
+
+    def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Standard normal numbers, [draws, *shape]."""
+        high, low = self._halves(key, draws, shape, like)
+        return ((-2 * high.log()).sqrt_() * (2 * math.pi * low).cos_()).to(like.dtype)
+
+    def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Numbers in (0, 1), [draws, *shape]."""
+        return self._halves(key, draws, shape, like)[0].to(like.dtype)
+
+    def _halves(
+        self, key: str, draws: int, shape: Sequence[int], like: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Two numbers in (0, 1) of 24 bits each for every entry, at least in float32."""
+        if draws != len(self.samples):
+            raise ValueError(f"{key}: {draws} draws asked for, {len(self.samples)} samples keyed")
+        seeds = [key_seed(self.seed, key, sample) for sample in self.samples]
+        first = torch.tensor(seeds, device=like.device).reshape(-1, *(1,) * len(shape))
+        index = torch.arange(math.prod(shape), device=like.device).reshape(tuple(shape))
+        bits = _mixed(first + index * GOLDEN)
+        wide = torch.promote_types(like.dtype, torch.float32)
+        high, low = (((bits >> at) & 0xFFFFFF).to(wide).add_(0.5).div_(2**24) for at in (40, 8))
+        return high, low
+
+
+def _mixed(bits: Tensor) -> Tensor:
+    """The finaliser of splitmix64, on 64 bits that wrap around."""
+    for shift, factor in ((30, MIX_1), (27, MIX_2)):
+        bits = (bits ^ _shifted(bits, shift)) * factor
+    return bits ^ _shifted(bits, 31)
+
+
+def _shifted(bits: Tensor, shift: int) -> Tensor:
+    """To the right, with zeros from the left."""
+    return (bits >> shift) & ((1 << (64 - shift)) - 1)
 
 
 class FixedNoise:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from leanbayes.noise import KeyedNoise
+from leanbayes.noise import KeyedNoise, PortableNoise
 from leanbayes.plan import Plan
 
 F64 = torch.float64
@@ -279,8 +279,9 @@ def wide_draws(draws=None, **options):
 
 
 def drawn_network(model, k):
-    """Draw k as a plain network, by its definition; BatchNorm without statistics yet."""
-    source, plain = KeyedNoise(0, [k]), copy.deepcopy(net())
+    """Draw k as a plain network, by its definition; BatchNorm has the average's statistics."""
+    source = (PortableNoise if model.method.draws else KeyedNoise)(0, [k])
+    plain = copy.deepcopy(net())
     plain.load_state_dict(lb.collapse(copy.deepcopy(model)).state_dict())
     tensors = dict(plain.named_parameters())
     with torch.no_grad():

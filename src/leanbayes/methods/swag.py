@@ -26,7 +26,7 @@ from leanbayes.methods.post_hoc import (
     device_of,
     parsed,
 )
-from leanbayes.noise import KeyedNoise, NoiseSource
+from leanbayes.noise import KeyedNoise, NoiseSource, PortableNoise
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import MEAN, Plan, call
 from leanbayes.posteriors import Posterior
@@ -56,8 +56,8 @@ class SWAG(PostHoc, name="swag"):
     Maddox et al., A simple baseline for Bayesian uncertainty in deep learning, 2019. The paper
     recomputes the statistics of BatchNorm for every sample. That is `draws=K`: K draws are made
     when the posterior is fitted, with statistics of their own each, and predictions take those in
-    turn, whatever their seed. Without it all samples share the statistics of the average, which
-    fits as long as draws are near it; where they are not, `lb.fit_posterior` warns.
+    turn, whatever their seed and device. Without it all samples share the statistics of the
+    average, which fits as long as draws are near it; where they are not, `lb.fit_posterior` warns.
 
     Cost: (R + 1) x the parameters in storage; no step costs more; collecting costs its epochs, and
     K draws cost K passes over the loader (or `draw_batches` of it).
@@ -116,8 +116,8 @@ class SWAG(PostHoc, name="swag"):
         if self.draws is None:
             return super().prediction_plan(samples, noise)
         which = [t % self.draws for t in samples]
-        if isinstance(noise, KeyedNoise):
-            noise = KeyedNoise(FIXED_SEED, which, noise.memory)
+        if isinstance(noise, KeyedNoise):  # wherever they are made, draws fit their statistics
+            noise = PortableNoise(FIXED_SEED, which, noise.memory)
         return Plan(groups=len(which), component=torch.tensor(which), noise=noise)
 
     def check_fit(self, **options: Any) -> None:

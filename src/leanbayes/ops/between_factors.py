@@ -52,7 +52,9 @@ def scaled_convolution(
         after: Factors of the output channels, [D, C'], or None.
         geometry: Of the convolution.
     """
-    check_blocks(x, len(before))
+    for factor in (before, after):
+        if factor is not None:
+            check_blocks(x, len(factor))
     out: Tensor = _ScaledConvolution.apply(x, weight, before, after, geometry)  # type: ignore[no-untyped-call]
     return out
 
