@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from leanbayes import fused, ops
-from leanbayes.ops import between_factors
+from leanbayes.ops import between_factors, rows
 
 GPU = torch.cuda.is_available()
 READY = GPU or os.environ.get("TRITON_INTERPRET") == "1"
@@ -142,7 +142,8 @@ def test_a_convolution_between_factors_runs_by_the_kernels(draws, frozen, device
     for at in frozen:
         given[at].requires_grad_(False)
     if not GPU:
-        monkeypatch.setattr(between_factors, "scales", lambda x, _factor: x.dim() == 4)
+        for module in (between_factors, rows):
+            monkeypatch.setattr(module, "scales", lambda x, _factor: x.dim() == 4)
     geometry = ops.Geometry((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     found = ops.convolved_between(*given, None, geometry)
     expected = stock(torch.nn.functional.conv2d(stock(x, before), weight, padding=1), after)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from leanbayes.fused.scale import scale_rows, scale_rows_backward, scales
-from leanbayes.ops.rows import check_blocks
+from leanbayes.fused.scale import scale_rows_backward, scales
+from leanbayes.ops.rows import check_blocks, scaled
 
 
 class Geometry(NamedTuple):
@@ -69,11 +69,11 @@ class _ScaledConvolution(torch.autograd.Function):
         after: Tensor | None,
         geometry: Geometry,
     ) -> Tensor:
-        y = _convolved(times(x, before), weight, geometry)
+        y = _convolved(scaled(x, before, 1), weight, geometry)
         needed = after is not None and after.requires_grad
         ctx.save_for_backward(x, weight, before, after, y if needed else None)
         ctx.geometry = geometry
-        return y if after is None else times(y, after)
+        return scaled(y, after, 1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -84,14 +84,14 @@ class _ScaledConvolution(torch.autograd.Function):
         slope: Tensor | None = grad
         of_after: Tensor | None = None
         if after is not None:
-            slope, of_after = times_backward(y, after, grad, factors=needs[3])
+            slope, of_after = scaled_backward(y, after, grad, factors=needs[3])
         wanted = [needs[0] or needs[2], needs[1], False]
         inner, of_weight, _ = torch.ops.aten.convolution_backward(
-            slope, times(x, before), weight, None, *ctx.geometry, wanted
+            slope, scaled(x, before, 1), weight, None, *ctx.geometry, wanted
         )
         of_x, of_before = None, None
         if inner is not None:
-            of_x, of_before = times_backward(x, before, inner, rows=needs[0], factors=needs[2])
+            of_x, of_before = scaled_backward(x, before, inner, rows=needs[0], factors=needs[2])
         return of_x, of_weight, of_before, of_after, None
 
 
@@ -103,8 +103,7 @@ def _convolved(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
 def _differentiable(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients by stock operations, with a graph."""
     x, weight, before, after, _ = ctx.saved_tensors
-    y = _convolved(x * by_row(before, x), weight, ctx.geometry)
-    y = y if after is None else y * by_row(after, y)
+    y = scaled(_convolved(scaled(x, before, 1), weight, ctx.geometry), after, 1)
     inputs = (x, weight, before, after)
     wanted = [at for at, needed in enumerate(ctx.needs_input_grad[:4]) if needed]
     found = torch.autograd.grad(y, [inputs[at] for at in wanted], grad, create_graph=True)
@@ -114,28 +113,15 @@ def _differentiable(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return tuple(slots)
 
 
-def times(x: Tensor, factor: Tensor) -> Tensor:
-    """Rows times the factors of their draw, in the type of x."""
-    return scale_rows(x, factor) if scales(x, factor) else x * by_row(factor, x)
-
-
-def times_backward(
+def scaled_backward(
     x: Tensor | None, factor: Tensor, grad: Tensor, *, rows: bool = True, factors: bool = True
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of `times` for the rows, and for the factors [D, C] where x is there."""
+    """Gradients of `scaled` for the rows, and for the factors [D, C] where x is there."""
     if x is None or not factors:
-        return times(grad, factor) if rows else None, None
+        return scaled(grad, factor, 1) if rows else None, None
     if scales(x, factor):
         return scale_rows_backward(x, factor, grad, rows=rows)
-    of_rows = grad * by_row(factor, grad) if rows else None
+    of_rows = scaled(grad, factor, 1) if rows else None
     wide = torch.promote_types(x.dtype, torch.float32)
     sums = (grad * x).sum(tuple(range(2, x.dim())), dtype=wide)
     return of_rows, sums.reshape(len(factor), -1, sums.shape[1]).sum(1).to(factor.dtype)
-
-
-def by_row(factor: Tensor, x: Tensor) -> Tensor:
-    """[D, C] for rows [D * R, C, ...]."""
-    each = x.shape[0] // factor.shape[0]
-    value = factor.to(x.dtype)
-    value = value if each == 1 else value.repeat_interleave(each, 0)
-    return value.reshape(*value.shape, *(1,) * (x.dim() - 2))
