@@ -113,8 +113,8 @@ FIRST: Final[dict[str, Row]] = {
     # The control: the same 12 epochs of the point alone.
     "map_longer": _row("map", **CLEAN),
     # 60 iterates at a constant rate in the 12 epochs of the others: I; 20 deviations, statistics of
-    # BatchNorm for every draw: P. With those of the average all draws are lost here (accuracy 10 %,
-    # seen on the test images): the first layer's iterates lie 16 % apart.
+    # BatchNorm for every draw: P. With those of the average the row had an accuracy of 10 % (on the
+    # test images), likely for that reason: the first layer's iterates lie 16 % apart.
     "swag": _row(
         "swag",
         fields={"draws": 20},
@@ -127,7 +127,7 @@ FIRST: Final[dict[str, Row]] = {
             "draw_batches": 49,
         },
     ),
-    # All layers with the decay's prior lose their accuracy; 0.05 does not: I.
+    # All layers with the decay's prior lose their accuracy; 0.05 may not: I.
     "laplace": _row(
         "laplace", fields={"prior_std": 0.05}, fit={"epochs": 0}, fitting={"probes": 2}
     ),
