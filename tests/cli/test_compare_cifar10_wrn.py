@@ -163,11 +163,36 @@ def test_commands_name_files_and_not_where_they_lie():
     assert "--set suite.ood.tiny.options.root=t.npz" in command
 
 
-def test_the_tuning_of_the_table_scores_training_images_alone(leanbayes, tmp_path):
+def coloured(folder):
+    """Files such as the table is for, with a few made-up images."""
     numbers = np.random.default_rng(0)
     x = {k: numbers.integers(0, 256, (n, 32, 32, 3), np.uint8) for k, n in COUNTS.items()}
     y = {f"y_{k}": numbers.integers(0, 10, n).astype(np.uint8) for k, n in COUNTS.items()}
-    np.savez(tmp_path / "few.npz", **{f"x_{k}": v for k, v in x.items()}, **y)
+    np.savez(folder / "few.npz", **{f"x_{k}": v for k, v in x.items()}, **y)
+    np.savez(folder / "foreign.npz", x=x["test"][:8], y=np.arange(8, dtype=np.uint8))
+
+
+def test_the_command_of_the_whole_table_runs_in_its_small_form_by_one_more_word(
+    leanbayes, tmp_path
+):
+    """Before hours on a GPU; the small form for the embedded images had its own foreign ones."""
+    coloured(tmp_path)
+    words = ("--set", f"suite.ood.tiny.options.root={tmp_path / 'foreign.npz'}", "--seeds", 1)
+    words += ("--table", NAME, "--methods", "map,implicit_16,vgg_map", "--smoke", "--no-price")
+    words += ("--out", tmp_path / "out.json")
+    result = leanbayes("compare", "npz", "--root", tmp_path / "few.npz", *words)
+    assert result.code == 0, result.err
+    rows = {row["method"]: row for row in json.loads((tmp_path / "out.json").read_text())["rows"]}
+    assert rows["map"]["config"]["model"]["options"] == {"depth": 10, "width": 1, "num_classes": 10}
+    assert rows["vgg_map"]["config"]["model"]["name"] == "vgg16"
+    for row in rows.values():
+        assert row["config"]["augment"] == "crop+flip+cutout:16"
+        assert row["config"]["suite"]["ood"]["tiny"]["name"] == "npz"
+        assert row["figures"].keys() >= {"auroc_total_tiny"}
+
+
+def test_the_tuning_of_the_table_scores_training_images_alone(leanbayes, tmp_path):
+    coloured(tmp_path)
     labels = list(tomllib.loads(TUNING.read_text())["methods"])
     words = ("--methods", ",".join(labels[::6]), "--part", "validation", "--no-price", "--smoke")
     words += ("--seeds", 1, "--set", "model.options.width=1", "--set", "fit.precision=fp32")

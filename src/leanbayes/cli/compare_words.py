@@ -47,7 +47,8 @@ def _written(given: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError("--config and --table both say what is compared: give one of them")
     tables = {} if path is None else read_tables(path)
     if name is not None:
-        tables = table(name, small=given["smoke"])
+        # Files of one's own are such as the table is for; what needs none is embedded.
+        tables = table(name, small=given["smoke"], embedded=given["root"] is None)
     return merged(tables, [c for c in given["change"] or () if c.startswith(SUITE)])
 
 

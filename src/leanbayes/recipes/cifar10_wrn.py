@@ -243,10 +243,9 @@ TABLE: Final[dict[str, Any]] = {
 }
 
 # The whole table in minutes on a CPU: a small network of the same kind, one corruption, two steps
-# of an attack. For the embedded images.
+# of an attack.
 SMALL: Final[dict[str, Any]] = {
-    "model": {"name": "wide_resnet", "options": {"depth": 10, "width": 1, "channels": 1}},
-    "data": {"augment": "crop+flip", "options": {"held_out": 0}},
+    "model": {"name": "wide_resnet", "options": {"depth": 10, "width": 1}},
     "fit": {"precision": "fp32"},
     "suite": {
         "splits": "test,ood:tiny,pgd,corrupted:fog/3",
@@ -254,11 +253,18 @@ SMALL: Final[dict[str, Any]] = {
         "attack": {"samples": 1, "steps": 2},
         "precision": "fp32",
         "batch_size": 64,
-        "ood": {"tiny": {"name": "digits"}},
     },
     "methods": {
         "deep_ensemble_narrow": {"model": {"options": {"width": 1}}},
         "swag": {"fitting": {"epochs": 5, "collect_every": 1}},
+    },
+}
+# On top of it, for the embedded images.
+EMBEDDED: Final[dict[str, Any]] = {
+    "model": {"name": "wide_resnet", "options": {"depth": 10, "width": 1, "channels": 1}},
+    "data": {"augment": "crop+flip", "options": {"held_out": 0}},
+    "suite": {"ood": {"tiny": {"name": "digits"}}},
+    "methods": {
         **{
             label: {"model": {"name": "lenet", "options": {}}}
             for label in LATER

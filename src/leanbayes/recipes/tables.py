@@ -10,18 +10,25 @@ from leanbayes.errors import ConfigError
 from leanbayes.recipes import cifar10_wrn
 from leanbayes.train.fields import nearest
 
-# By name: the table, what `--smoke` changes in it, and a line on what it is.
-_TABLES: Final[Mapping[str, tuple[dict[str, Any], dict[str, Any], str]]] = {
+Changes = dict[str, Any]
+
+# By name: the table, what `--smoke` changes in it, what else on embedded images, and a line on what
+# it is.
+_TABLES: Final[Mapping[str, tuple[dict[str, Any], Changes, Changes, str]]] = {
     "cifar10-wrn": (
         cifar10_wrn.TABLE,
         cifar10_wrn.SMALL,
+        cifar10_wrn.EMBEDDED,
         "all methods side by side: WRN-28-10 on CIFAR-10, one start, quality and price",
     ),
 }
 
 
-def table(name: str, *, small: bool = False) -> dict[str, Any]:
+def table(name: str, *, small: bool = False, embedded: bool = True) -> dict[str, Any]:
     """The tables of a settings file; or a small form of them that runs in minutes on a CPU.
+
+    The small one is for the embedded images, unless they are not to be `embedded`: then for images
+    such as those of the whole table.
 
     Example:
         >>> list(table("cifar10-wrn")["methods"])[:3]
@@ -29,13 +36,14 @@ def table(name: str, *, small: bool = False) -> dict[str, Any]:
     """
     if name not in _TABLES:
         raise ConfigError(f"no table is called {name!r}; {nearest(name, sorted(_TABLES))}")
-    whole, changes, _ = _TABLES[name]
-    return _changed(whole, changes) if small else deepcopy(whole)
+    whole, fewer, grey, _ = _TABLES[name]
+    found = _changed(whole, fewer) if small else deepcopy(whole)
+    return _changed(found, grey) if small and embedded else found
 
 
 def tables() -> dict[str, str]:
     """Every table by name, with one line on what it is."""
-    return {name: line for name, (_, _, line) in _TABLES.items()}
+    return {name: line for name, (*_, line) in _TABLES.items()}
 
 
 def _changed(whole: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
