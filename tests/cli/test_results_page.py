@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+import leanbayes as lb
 from leanbayes.cli.report_command import markdown_of
 from leanbayes.cli.results_claims import verdicts
 from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, Check, Claim
@@ -65,6 +67,24 @@ def test_quality_and_price_stand_in_tables_with_their_errors(tmp_path):
     assert line(text, "| emp | -").endswith("| 0.320 ± 0.001 |")
     assert "11,760 steps, 293 s, weights `abababababababab`" in text
     assert "- emp: `leanbayes compare npz --methods emp`" in text
+
+
+def test_the_sign_of_the_calibration_is_mean_confidence_less_accuracy(tmp_path):
+    """From the bins of the file, the empty ones too; against the probabilities themselves."""
+    found, expected = row("ecmp", runs=2, ece=0.1), []
+    for seed, own in enumerate(found["runs"]):
+        probs = torch.randn(300, 4, generator=torch.Generator().manual_seed(seed)).mul(3).softmax(1)
+        y = torch.arange(300) % 4
+        sure, label = probs.double().max(1)
+        expected.append((sure.mean() - (label == y).double().mean()).item())
+        bins = {k: v.tolist() for k, v in vars(lb.metrics.reliability(probs, y)).items()}
+        assert 0 in bins["count"]
+        text = json.dumps(bins).replace("NaN", "null")  # as the file has it
+        curves = {"reliability": json.loads(text)}
+        own["evaluation"] = {"splits": {"test": {"curves": curves}}}
+    text = written(tmp_path, record(row("map"), found))
+    assert f"| 0.1000 ± 0.0010 | {sum(expected) / 2:+.4f} |" in line(text, "| ecmp")
+    assert sum(expected) > 0.5
 
 
 def test_rows_and_seeds_that_are_missing_are_open(tmp_path):

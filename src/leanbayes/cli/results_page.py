@@ -76,6 +76,25 @@ def _figure(name: str, digits: int = 4, scale: float = 1.0) -> Callable[[Row], s
     return cell
 
 
+def _sure(row: Row) -> str:
+    """Mean confidence less accuracy over the test images: an ECE with its sign."""
+    found = [_surplus(run) for run in row["runs"]]
+    known = [value for value in found if value is not None]
+    return f"{sum(known) / len(known):+.4f}" if known else NONE
+
+
+def _surplus(run: Row) -> float | None:
+    """Of one run, from the bins of its reliability diagram; empty ones have no means."""
+    test = run.get("evaluation", {}).get("splits", {}).get("test", {})
+    bins = test.get("curves", {}).get("reliability")
+    if bins is None:
+        return None
+    full = [
+        b for b in zip(bins["count"], bins["confidence"], bins["accuracy"], strict=True) if b[0]
+    ]
+    return float(sum(n * (sure - right) for n, sure, right in full) / sum(b[0] for b in full))
+
+
 def _apart(figure: str, split: str) -> Callable[[Row], str]:
     """By the epistemic uncertainty; of a point, which has none, by the total one."""
 
@@ -130,6 +149,7 @@ QUALITY: Sequence[Column] = (
     ("NLL", _figure("nll")),
     ("to its start", lambda _row: NONE),  # `_quality` knows the starts
     ("ECE", _figure("ece")),
+    ("too sure by", _sure),
     ("Brier", _figure("brier")),
     ("accuracy % at 80", _figure("accuracy_at_80", 2, 100)),
     ("at 90", _figure("accuracy_at_90", 2, 100)),
@@ -159,9 +179,10 @@ PRICE: Sequence[Column] = (
 )
 QUALITY_WORDS = (
     "Means over the seeds and their standard errors; one seed has none. NLL to its start: the "
-    "difference to MAP of the same start. ECE by 15 bins. Accuracy "
-    "at 80, 90 and 95: of the most certain per cent. Diversity: disagreement of two draws (of an "
-    "ensemble: members) over the error of one."
+    "difference to MAP of the same start. ECE by 15 bins. Too sure by: mean confidence less "
+    "accuracy; below 0 a method is not sure enough. Accuracy at 80, 90 and 95: of the most certain "
+    "per cent. Diversity: disagreement of two draws (of an ensemble: members) over the error of "
+    "one."
 )
 STRANGE_WORDS = (
     "Foreign images and PGD examples are told from clean ones by the epistemic uncertainty, of a "
