@@ -109,7 +109,7 @@ def test_a_start_of_other_settings_is_refused(compare):
     assert "start.fit.lr: 0.1 there, 0.3 now" in result.err
 
 
-def test_side_by_side_the_starts_come_first_and_once(compare):
+def test_side_by_side_starts_are_trained_once_and_give_the_same(compare):
     _, one = compare()
     compare.out.unlink()
     import shutil
@@ -117,6 +117,10 @@ def test_side_by_side_the_starts_come_first_and_once(compare):
     shutil.rmtree(compare.kept)
     result, two = compare("--jobs", 2)
     assert result.err.count("start, seed") == 2
+    assert [[start["jobs"] for start in f["start"]["seeds"]] for f in (one, two)] == [
+        [1, 1],
+        [2, 2],
+    ]
     hashes = [[start["hash"] for start in found["start"]["seeds"]] for found in (one, two)]
     assert hashes[0] == hashes[1]
     assert {k: row["figures"] for k, row in rows_of(one).items()} == {
@@ -124,10 +128,11 @@ def test_side_by_side_the_starts_come_first_and_once(compare):
     }
 
 
-def test_where_a_start_fails_its_runs_have_failed_and_others_go_on(compare):
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_where_a_start_fails_its_runs_have_failed_and_others_go_on(compare, jobs):
     words = ("--set", "start.fit.lr=1e30", "--set", "start.fit.momentum=0.0")
     words += ("--set", "methods.afresh.fit.lr=0.1")
-    result, record = compare(*words, code=3)
+    result, record = compare(*words, "--jobs", jobs, code=3)
     rows = rows_of(record)
     assert rows["there"]["failed"].startswith("its start failed: ")
     assert rows["mean_field"]["failed_seeds"] == [0, 1]

@@ -87,6 +87,12 @@ def test_the_sign_of_the_calibration_is_mean_confidence_less_accuracy(tmp_path):
     assert sum(expected) > 0.5
 
 
+def test_a_start_that_shared_the_device_says_so(tmp_path):
+    found = record(row("map"))
+    found["start"]["seeds"][0]["jobs"] = 3
+    assert "293 s (3 runs at a time), weights" in written(tmp_path, found)
+
+
 def test_rows_and_seeds_that_are_missing_are_open(tmp_path):
     failed = {"method": "swag", "failed": "out of memory", "command": "", "commit": ""}
     text = written(tmp_path, record(row("map", runs=3), row("emp"), row("laplace"), failed))

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +25,7 @@ if TYPE_CHECKING:  # they import torch
     from leanbayes.cli.compare_runs import Bench, Outcome
     from leanbayes.cli.compare_settings import Lineup
     from leanbayes.cli.compare_suite import SuiteAsk
+    from leanbayes.cli.compare_tasks import Task
 
 SMOKE_SEEDS = 2
 DEFAULT = "map,mean_field"
@@ -241,32 +241,47 @@ def _record(given: Mapping[str, Any], bench: Bench, seeds: range, kept: Kept) ->
 def _run(
     record: Record, bench: Bench, kept: Kept, out: Path | None, more: Callable[[], bool]
 ) -> list[Exception]:
-    """Runs that are missing, each saved as it ends, as long as there are to be `more`.
+    """Starts and runs that are missing, each saved as it ends, as long as there are to be `more`.
 
     One that fails leaves its words.
     """
+    from leanbayes.cli.compare_tasks import Work
     from leanbayes.cli.jobs import obeying_signals, run_all
 
-    errors, jobs = list[Exception](), bench.ask.jobs
+    work, errors = Work(bench), dict[int, Exception]()
+    record.begin(bench.begun(record.missing).values())
+    tasks = work.tasks(record.missing) if more() else []
     with obeying_signals():
-        while record.missing and more():
-            errors += _begin(record, bench, out, jobs)
-            missing, failed = _ready(record, bench), {}
-            with closing(run_all(bench, missing, jobs, more)) as ends:
-                for ended in ends:
-                    label, seed = run = missing[ended.at]
-                    if ended.error is None:
-                        record.done[run] = ended.value
-                        kept.save(label, seed, ended.value.rows)
-                        _tell(label, ended.value)
-                    else:
-                        failed[ended.at] = ended.error
-                        _tell_failure(record, run, ended.error)
-                    save(out, text_of(record.plain()))
-            errors += [failed[at] for at in sorted(failed)]
-            _price(record, bench, out)  # now: the next start takes long, and may be cut off
+        with closing(run_all(work, tasks, bench.ask.jobs, more, work.ready)) as ends:
+            for ended in ends:
+                if ended.error is not None:
+                    errors[ended.at] = ended.error
+                    _fail(record, bench, tasks[ended.at], ended.error)
+                else:
+                    _note(record, kept, tasks[ended.at], ended.value)
+                save(out, text_of(record.plain()))
         _price(record, bench, out)
-    return errors
+    return [errors[at] for at in sorted(errors)]
+
+
+def _note(record: Record, kept: Kept, task: Task, value: Any) -> None:
+    """Take over what a start or a run gave."""
+    if isinstance(task, int):
+        record.begin([value])
+        typer.echo(f"start, seed {task}: {value.seconds:.1f} s", err=True)
+        return
+    record.done[task] = value
+    kept.save(*task, value.rows)
+    _tell(task[0], value)
+
+
+def _fail(record: Record, bench: Bench, task: Task, error: Exception) -> None:
+    """Take over the words of a run that failed; of a start, for all runs that begin there."""
+    if not isinstance(task, int):
+        _tell_failure(record, task, error)
+        return
+    for run in (run for run in record.missing if task in bench.starts_of(run)):
+        _tell_failure(record, run, error, "its start failed: ")
 
 
 def _price(record: Record, bench: Bench, out: Path | None) -> None:
@@ -275,39 +290,6 @@ def _price(record: Record, bench: Bench, out: Path | None) -> None:
         outcome = record.done[run]
         record.done[run] = replace(outcome, prices=bench.price(run, outcome.origin))
         save(out, text_of(record.plain()))
-
-
-def _ready(record: Record, bench: Bench) -> list[Run]:
-    """The next runs, up to the first one whose start is still to be trained."""
-    return list(takewhile(lambda run: not bench.untrained([run]), record.missing))
-
-
-def _begin(record: Record, bench: Bench, out: Path | None, jobs: int) -> list[Exception]:
-    """Train the starts of the next run, before it: side by side runs would train them twice.
-
-    With several jobs also starts that come later, as many as there are jobs. Where one fails all
-    runs that begin there have failed too.
-    """
-    from leanbayes.cli.jobs import run_all
-
-    waiting, errors = record.missing, []
-    if bench.starts is None or not waiting:
-        return []
-    record.begin(bench.begun(waiting).values())
-    own = len(bench.untrained(waiting[:1]))
-    seeds = bench.untrained(waiting)[: max(own, jobs)] if own else []
-    with closing(run_all(bench.starts, seeds, jobs)) as ends:
-        for ended in ends:
-            seed = seeds[ended.at]
-            if ended.error is None:
-                record.begin([ended.value])
-                typer.echo(f"start, seed {seed}: {ended.value.seconds:.1f} s", err=True)
-            else:
-                errors.append(ended.error)
-                for run in (run for run in waiting if seed in bench.starts_of(run)):
-                    _tell_failure(record, run, ended.error, "its start failed: ")
-            save(out, text_of(record.plain()))
-    return errors
 
 
 def _tell_failure(record: Record, run: Run, error: Exception, words: str = "") -> None:

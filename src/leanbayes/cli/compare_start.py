@@ -40,12 +40,15 @@ class Begun:
         seconds: Of the training, in the command that ended it.
         steps: Of the training.
         hash: sha256 over the sha256 of every tensor.
+        jobs: Starts and runs that shared the device with it, and itself: its seconds are those of
+            all.
     """
 
     seed: int
     seconds: float
     steps: int
     hash: str
+    jobs: int = 1
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Starts:
         if not path.is_file():
             return None
         known = parse_json(path, path.read_bytes())
-        return Begun(**{key: known[key] for key in Begun.__annotations__})
+        return Begun(**{key: known[key] for key in Begun.__annotations__ if key in known})
 
     def __call__(self, seed: int) -> Begun:
         """Train it, or go on with it; where it is there, leave it as it is."""
@@ -104,6 +107,7 @@ class Starts:
             seconds=time.perf_counter() - start,
             steps=found.result.steps,
             hash=hash_of(found.model),
+            jobs=self.ask.jobs,
         )
         lb.save(found.model, folder / MODEL)
         ready.card.write(folder)

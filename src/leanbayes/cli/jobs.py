@@ -12,11 +12,9 @@ import pickle
 import signal
 import threading
 import traceback
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import takewhile
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -49,6 +47,7 @@ def run_all(
     arguments: Sequence[Any],
     jobs: int = 1,
     more: Callable[[], bool] = lambda: True,
+    ready: Callable[[Any], bool] = lambda _argument: True,
 ) -> Generator[Ended, None, None]:
     """The ends of `work(argument)` as they come; where one fails the others go on.
 
@@ -56,24 +55,54 @@ def run_all(
 
     Args:
         work: Sent to every process once, so what it remembers is remembered there.
-        arguments: One a run, begun in this order.
+        arguments: One a run, begun in this order as far as they are ready.
         jobs: Runs at a time; with 1 they run in this process.
         more: Asked before every run but the first ones; where it says no, none begins any more.
+        ready: Whether a run can begin. One that cannot waits for others to end; where it still
+            cannot when all have ended, it does not run.
 
     Example:
         >>> [ended.value for ended in run_all(abs, [-1, 2])]
         [1, 2]
     """
-    size = min(jobs, len(arguments))
+    size, queue = min(jobs, len(arguments)), Queue(arguments, more, ready)
     if size <= 1:
-        wanted = takewhile(lambda run: run[0] == 0 or more(), enumerate(arguments))
-        yield from (_ended(work, at, argument) for at, argument in wanted)
+        for run in iter(queue.next, None):
+            queue.begun()
+            yield _ended(work, *run)
         return
     team = Team(work, threads_of(jobs))
     try:
-        yield from team.run(arguments, size, more)
+        yield from team.run(queue, size)
     finally:
         team.end()
+
+
+class Queue:
+    """Runs that wait.
+
+    Args:
+        arguments: One a run.
+        more: Whether another one may begin.
+        ready: Whether this one can.
+    """
+
+    def __init__(
+        self, arguments: Sequence[Any], more: Callable[[], bool], ready: Callable[[Any], bool]
+    ) -> None:
+        self._waiting = dict(enumerate(arguments))
+        self._more, self._ready, self._begun = more, ready, False
+
+    def next(self) -> tuple[int, Any] | None:
+        """The first run that can begin, and its place; None where there is none."""
+        at = next((at for at, given in self._waiting.items() if self._ready(given)), None)
+        if at is None or (self._begun and not self._more()):
+            return None
+        return at, self._waiting.pop(at)
+
+    def begun(self) -> None:
+        """The first runs have begun: from now on there may be no time for more."""
+        self._begun = True
 
 
 def threads_of(jobs: int) -> int:
@@ -110,19 +139,23 @@ class Team:
         self._work, self._threads = work, threads
         self._members: dict[Connection, BaseProcess] = {}
 
-    def run(self, arguments: Sequence[Any], size: int, more: Callable[[], bool]) -> Iterator[Ended]:
-        """The ends of all runs, `size` of them at a time, as long as there are to be more."""
-        waiting = deque(enumerate(arguments))
-        busy = dict(self._given(self._hired(), *waiting.popleft()) for _ in range(size))
-        while busy:
-            for pipe in wait(list(busy)):
-                assert isinstance(pipe, Connection)
-                ended = self._received(pipe, busy.pop(pipe))
-                if waiting and more():
-                    free = pipe if pipe in self._members else self._hired()
-                    busy |= [self._given(free, *waiting.popleft())]
-                yield ended
+    def run(self, queue: Queue, size: int) -> Iterator[Ended]:
+        """The ends of all runs, `size` of them at a time; one that ends makes room at once."""
+        busy, ends = dict[Connection, int](), list[Ended]()
+        while True:
+            while len(busy) < size and (run := queue.next()) is not None:
+                busy |= [self._given(self._free(busy), *run)]
+            queue.begun()
+            yield from ends
+            if not busy:
+                break
+            heard = [pipe for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
+            ends = [self._received(pipe, busy.pop(pipe)) for pipe in heard]
         self._dismiss()
+
+    def _free(self, busy: Container[Connection]) -> Connection:
+        """A process that waits for a run, or a new one."""
+        return next((pipe for pipe in self._members if pipe not in busy), None) or self._hired()
 
     def _dismiss(self) -> None:
         """Let all go that wait for runs: a process that is killed leaves its semaphores behind."""

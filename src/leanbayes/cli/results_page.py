@@ -50,13 +50,18 @@ def _origin(record: Row, rows: Sequence[Row]) -> str:
     """Starts by hash, machines, versions and commits."""
     lines = []
     for start in record.get("start", {}).get("seeds", []):
-        words = f"{start['steps']:,} steps, {start['seconds']:.0f} s"
+        words = f"{start['steps']:,} steps, {start['seconds']:.0f} s{_beside(start)}"
         lines.append(f"- start of seed {start['seed']}: {words}, weights `{start['hash'][:16]}`")
     found = [row["environment"] for row in rows]
     machines = dict.fromkeys(f"{e['device']}, torch {e['torch']}" for e in found)
     commits = dict.fromkeys(str(row["commit"])[:12] for row in rows)
     lines.append(f"- made on {'; '.join(machines)}; commit {', '.join(commits)}")
     return "\n".join(lines)
+
+
+def _beside(start: Row) -> str:
+    jobs = start.get("jobs", 1)
+    return f" ({jobs} runs at a time)" if jobs > 1 else ""
 
 
 def _mean(row: Row, name: str) -> float | None:
