@@ -109,6 +109,17 @@ def test_a_start_of_other_settings_is_refused(compare):
     assert "start.fit.lr: 0.1 there, 0.3 now" in result.err
 
 
+def test_a_damaged_start_is_named(compare):
+    compare(methods="there")
+    file = compare.kept / "start-1" / "start.json"
+    known = json.loads(file.read_text())
+    del known["hash"]
+    file.write_text(json.dumps(known))
+    result, _ = compare("--resume", methods="mean_field,there", code=5)
+    assert "start.json is damaged: it has no 'hash'. Remove " in result.err
+    assert "Traceback" not in result.err
+
+
 def test_side_by_side_starts_are_trained_once_and_give_the_same(compare):
     _, one = compare()
     compare.out.unlink()

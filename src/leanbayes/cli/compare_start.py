@@ -24,7 +24,7 @@ from leanbayes.cli.compare_data import Sets
 from leanbayes.cli.prepare import Prepared, prepare
 from leanbayes.cli.settings_file import RunSettings
 from leanbayes.convert import fingerprint_of
-from leanbayes.errors import ConfigError
+from leanbayes.errors import CheckpointError, ConfigError
 from leanbayes.storage import parse_json
 from leanbayes.train.folder import differences, write_file
 
@@ -85,7 +85,7 @@ class Starts:
         path = self.place(seed) / RECORD
         if not path.is_file():
             return None
-        known = parse_json(path, path.read_bytes())
+        known = _read(path)
         return Begun(**{key: known[key] for key in Begun.__annotations__ if key in known})
 
     def __call__(self, seed: int) -> Begun:
@@ -121,7 +121,7 @@ class Starts:
         path = self.place(seed) / RECORD
         if not path.is_file():
             return
-        known = parse_json(path, path.read_bytes())["config"]
+        known = _read(path)["config"]
         config = json.loads(json.dumps(self.config(seed), default=str))
         lines = differences(telling(known), telling(config), "", frozenset())
         if lines:
@@ -135,6 +135,18 @@ class Starts:
         data = self.sets.read(settings.data)
         torch.manual_seed(seed)
         return prepare(settings, data)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a start says of itself; files of before `jobs` have none."""
+    known: dict[str, Any] = parse_json(path, path.read_bytes())
+    lacking = [key for key in ("seed", "seconds", "steps", "hash", "config") if key not in known]
+    if lacking:
+        raise CheckpointError(
+            f"{path} is damaged: it has no {lacking[0]!r}. Remove {path.parent}, and the start is "
+            "trained again"
+        )
+    return known
 
 
 def _config(ready: Prepared, ask: Ask) -> dict[str, Any]:
