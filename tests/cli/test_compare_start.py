@@ -1,6 +1,7 @@
 """`leanbayes compare` from a shared start: trained once a seed, kept, gone on with."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -102,8 +103,6 @@ def test_a_start_of_other_settings_is_refused(compare):
     result, record = compare("--set", "start.fit.lr=0.3", methods="mean_field", code=2)
     assert record == first  # before anything is trained or written
     assert "start-0 holds a start with other settings: fit.lr: 0.1 there, 0.3 now" in result.err
-    import shutil
-
     shutil.rmtree(compare.kept)
     result, _ = compare("--resume", "--set", "start.fit.lr=0.3", methods="there", code=2)
     assert "start.fit.lr: 0.1 there, 0.3 now" in result.err
@@ -123,8 +122,6 @@ def test_a_damaged_start_is_named(compare):
 def test_side_by_side_starts_are_trained_once_and_give_the_same(compare):
     _, one = compare()
     compare.out.unlink()
-    import shutil
-
     shutil.rmtree(compare.kept)
     result, two = compare("--jobs", 2)
     assert result.err.count("start, seed") == 2
@@ -254,8 +251,6 @@ def test_starts_travel_to_other_processes_without_their_data():
 
 def test_a_start_that_was_cut_off_goes_on(compare, trained, monkeypatch):
     _, whole = compare(methods="there")
-    import shutil
-
     shutil.rmtree(compare.kept)
     save, calls = lb.save, []
 
@@ -329,8 +324,6 @@ def test_starts_make_ensembles_alone(compare):
 
 
 def test_a_start_that_is_gone_is_trained_again_when_a_comparison_goes_on(compare, trained):
-    import shutil
-
     compare(methods="there")
     shutil.rmtree(compare.kept)
     del trained[:]
@@ -342,8 +335,6 @@ ONCE = '\n[methods.once]\nname = "mean_field"\nseeds = 1\n'
 
 
 def test_a_label_with_one_seed_takes_that_of_the_start_that_is_there(compare, trained):
-    import shutil
-
     compare.file.write_text(FILE + ONCE)
     _, first = compare(methods="there")
     shutil.rmtree(compare.kept / "start-0")
@@ -370,8 +361,6 @@ def test_without_a_start_a_label_with_one_seed_takes_the_first(compare):
 
 
 def test_a_start_that_was_trained_twice_is_told_twice(compare):
-    import shutil
-
     _, first = compare(methods="there")
     first["start"]["seeds"][0]["hash"] = other = "0" * 64
     compare.out.write_text(json.dumps(first))
@@ -384,8 +373,6 @@ def test_a_start_that_was_trained_twice_is_told_twice(compare):
 
 
 def test_a_price_needs_no_start(compare, trained):
-    import shutil
-
     compare.file.write_text(
         FILE + '\n[methods.two]\nname = "deep_ensemble"\nfrom = "starts"\nseeds = 1\n'
         "fields = { members = 2 }\n"
