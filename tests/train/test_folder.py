@@ -139,7 +139,11 @@ def test_what_has_no_plain_form_is_kept_by_name_and_equals_itself(tmp_path):
         return lb.bayesianize(nn.Linear(4, 3), lb.DeepEnsemble(members=2, factory=a_layer))
 
     open_run(tmp_path, CONFIG, made())
+    kept = (tmp_path / "config.json").read_text()
+    assert "a_layer" in kept
+    assert " at 0x" not in kept  # an address would be another one next time
     open_run(tmp_path, CONFIG, made())
+    assert (tmp_path / "config.json").read_text() == kept
 
 
 def a_layer():
