@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import leanbayes as lb
-from leanbayes.price.measure import flops, saved_bytes, timed
+from leanbayes.price.measure import flops, saved_bytes, timed, turn_of
 
 ROWS, SIZES = 6, (5, 7, 3)
 
@@ -160,6 +160,15 @@ def test_short_works_run_many_times_a_turn():
         pytest.approx(0.5)
     )
     assert clock.now == pytest.approx(2 * 1e-4 + 2 * 2e-4 + 2 * 0.04)
+
+
+def test_a_turn_on_a_gpu_is_several_steps_long():
+    """A step of 25 ms alone would be timed with an empty queue, which no training has."""
+    assert turn_of(torch.device("cuda")) / 0.025 >= 4
+    assert turn_of(torch.device("cpu")) == 0.02
+    clock = Clock()
+    timed(clock.work(0.025), clock.work(0.05), rounds=1, seconds=9, clock=clock, turn=0.1)
+    assert clock.now == pytest.approx(2 * 0.025 + 2 * 0.05 + 4 * 0.025 + 2 * 0.05)
 
 
 @pytest.mark.parametrize("method", [lb.MeanField(), lb.Implicit(members=2), lb.SWAG()])

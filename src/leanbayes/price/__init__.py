@@ -19,7 +19,15 @@ from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood
 from leanbayes.liveness import untouched
 from leanbayes.model import BayesianModel, unwrap
-from leanbayes.price.measure import Clock, clock_of, flops, peak_bytes, saved_bytes, timed
+from leanbayes.price.measure import (
+    Clock,
+    clock_of,
+    flops,
+    peak_bytes,
+    saved_bytes,
+    timed,
+    turn_of,
+)
 from leanbayes.price.work import Bench
 from leanbayes.regularizer import OODRegularizer
 
@@ -163,6 +171,7 @@ def _price(
     saved = [saved_bytes(*bench.forward(net)) for net in nets]
     peaks = [peak_bytes(lambda net=net: bench.step(net), device) for net in nets]  # type: ignore[misc]
     limits: dict[str, Any] = {"rounds": rounds, "seconds": seconds, "clock": clock}
+    limits |= {"turn": turn_of(device)}
     step = timed(*(bench.step(net) for net in nets), **limits)
     prediction = timed(*(bench.prediction(net) for net in nets), **limits)
     return Price(
