@@ -63,6 +63,16 @@ def test_draws_do_not_depend_on_those_beside_them():
         PortableNoise(0, [3]).normal("w", 2, (7,), LIKE)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_row_of_tensors_has_the_numbers_of_each(dtype):
+    source, like = PortableNoise(5, [3]), LIKE.to(dtype)
+    keys, sizes = ["a", "b", "c"], [7, 1, 300]
+    for row, alone in ((source.normal_row, source.normal), (source.uniform_row, source.uniform)):
+        found = torch.split(row(keys, sizes, like), sizes)
+        for key, size, part in zip(keys, sizes, found, strict=True):
+            assert torch.equal(part, alone(key, 1, (size,), like)[0])
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_has_the_same_numbers():
     found = [PortableNoise(0, [3]).normal("w", 1, (999,), LIKE.to(d)) for d in ("cpu", "cuda")]

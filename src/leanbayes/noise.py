@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, Protocol
 
 import torch
@@ -139,38 +140,63 @@ class PortableNoise(KeyedNoise):
 
     def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
         """Standard normal numbers, [draws, *shape]."""
-        high, low = self._halves(key, draws, shape, like)
-        return ((-2 * high.log()).sqrt_() * (2 * math.pi * low).cos_()).to(like.dtype)
+        return _normal(self._bits(key, draws, shape, like), like)
 
     def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
         """Numbers in (0, 1), [draws, *shape]."""
-        return self._halves(key, draws, shape, like)[0].to(like.dtype)
+        return _part(self._bits(key, draws, shape, like), 40, like).to(like.dtype)
 
-    def _halves(
-        self, key: str, draws: int, shape: Sequence[int], like: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Two numbers in (0, 1) of 24 bits each for every entry, at least in float32."""
+    def normal_row(self, keys: Sequence[str], sizes: list[int], like: Tensor) -> Tensor:
+        """The standard normal numbers of tensors of one draw each, side by side in one row."""
+        return _normal(self._row_bits(keys, sizes, like), like)
+
+    def uniform_row(self, keys: Sequence[str], sizes: list[int], like: Tensor) -> Tensor:
+        """The numbers in (0, 1) of tensors of one draw each, side by side in one row."""
+        return _part(self._row_bits(keys, sizes, like), 40, like).to(like.dtype)
+
+    def _bits(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """A hash of 64 bits for every entry, [draws, *shape]."""
         if draws != len(self.samples):
             raise ValueError(f"{key}: {draws} draws asked for, {len(self.samples)} samples keyed")
         seeds = [key_seed(self.seed, key, sample) for sample in self.samples]
         first = torch.tensor(seeds, device=like.device).reshape(-1, *(1,) * len(shape))
         index = torch.arange(math.prod(shape), device=like.device).reshape(tuple(shape))
-        bits = _mixed(first + index * GOLDEN)
-        wide = torch.promote_types(like.dtype, torch.float32)
-        high, low = (((bits >> at) & 0xFFFFFF).to(wide).add_(0.5).div_(2**24) for at in (40, 8))
-        return high, low
+        return _mixed(first + index * GOLDEN)
+
+    def _row_bits(self, keys: Sequence[str], sizes: list[int], like: Tensor) -> Tensor:
+        """The same of several tensors: number i of the row is number i - begin of its tensor."""
+        (sample,) = self.samples
+        seeds = [key_seed(self.seed, key, sample) for key in keys]
+        begins = [0, *accumulate(sizes)][:-1]
+        table = torch.tensor([seeds, begins, sizes], device=like.device)
+        first = table[0] - table[1] * GOLDEN
+        total = sum(sizes)
+        index = torch.arange(total, device=like.device)
+        return _mixed(first.repeat_interleave(table[2], output_size=total) + index * GOLDEN)
+
+
+def _normal(bits: Tensor, like: Tensor) -> Tensor:
+    """Of two halves of a hash by Box and Muller."""
+    high, low = (_part(bits, at, like) for at in (40, 8))
+    return high.log_().mul_(-2).sqrt_().mul_(low.mul_(2 * math.pi).cos_()).to(like.dtype)
+
+
+def _part(bits: Tensor, at: int, like: Tensor) -> Tensor:
+    """24 of the bits as a number in (0, 1), at least in float32."""
+    wide = torch.promote_types(like.dtype, torch.float32)
+    return (bits >> at).bitwise_and_(0xFFFFFF).to(wide).add_(0.5).div_(2**24)
 
 
 def _mixed(bits: Tensor) -> Tensor:
-    """The finaliser of splitmix64, on 64 bits that wrap around."""
+    """The finaliser of splitmix64, on 64 bits that wrap around, in place."""
     for shift, factor in ((30, MIX_1), (27, MIX_2)):
-        bits = (bits ^ _shifted(bits, shift)) * factor
-    return bits ^ _shifted(bits, 31)
+        bits.bitwise_xor_(_shifted(bits, shift)).mul_(factor)
+    return bits.bitwise_xor_(_shifted(bits, 31))
 
 
 def _shifted(bits: Tensor, shift: int) -> Tensor:
     """To the right, with zeros from the left."""
-    return (bits >> shift) & ((1 << (64 - shift)) - 1)
+    return (bits >> shift).bitwise_and_((1 << (64 - shift)) - 1)
 
 
 class FixedNoise:

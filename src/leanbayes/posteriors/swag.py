@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Sequence
+
 import torch
 from torch import Tensor
 
 from leanbayes.forms import Form, PerDraw, Shared
-from leanbayes.noise import FixedNoise, NoiseSource
+from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource
 from leanbayes.plan import Drawn, Scope
+from leanbayes.posteriors.base import Posterior
 from leanbayes.posteriors.fixed_gaussian import FixedGaussian, frozen
 
 # Keys the low-rank noise: one vector a sample for every tensor of the network.
 COMMON = "swag#rank"
+JOINED = 2**22  # entries whose noise is made in one go: with all the memory would double
 
 
 class LowRankGaussian(FixedGaussian):
@@ -71,6 +75,29 @@ class LowRankGaussian(FixedGaussian):
         values = self._combined(base, own, common)
         return Shared(values[0]) if len(values) == 1 else PerDraw(values)
 
+    def joins_keyed(self, base: Tensor) -> Hashable | None:  # noqa: ARG002
+        """Laws with as many deviations."""
+        return self.rank
+
+    @classmethod
+    def predict_together(
+        cls,
+        sites: Sequence[tuple[Posterior, Tensor]],
+        scope: Scope,  # noqa: ARG003
+        source: KeyedNoise,
+    ) -> Sequence[Form]:
+        """The noise of many tensors in one go: a hash takes dozens of kernels, whatever its size."""
+        laws = [(q, base) for q, base in sites if isinstance(q, LowRankGaussian)]
+        rank, like = laws[0][0].rank, laws[0][1]
+        common = source.normal(COMMON, 1, (rank,), like)
+        drawn: list[Form] = []
+        for group in _portions(laws):
+            sizes = [base.numel() for _, base in group]
+            row = source.normal_row([q.key for q, _ in group], sizes, like)
+            for (q, base), own in zip(group, torch.split(row, sizes), strict=True):
+                drawn.append(Shared(q._combined(base, own.reshape(1, *base.shape), common)[0]))
+        return drawn
+
     def _split(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         entries = noise.shape[1] - self.rank
         return noise[:, :entries].reshape(len(noise), *self.std.shape), noise[:, entries:]
@@ -80,3 +107,18 @@ class LowRankGaussian(FixedGaussian):
         if self.deviations is None:
             return values
         return values + (common @ self.deviations.flatten(1)).reshape(values.shape)
+
+
+def _portions(
+    laws: Sequence[tuple[LowRankGaussian, Tensor]],
+) -> Iterator[list[tuple[LowRankGaussian, Tensor]]]:
+    """The tensors in their order, cut where the entries of a portion would be too many."""
+    portion, entries = list[tuple[LowRankGaussian, Tensor]](), 0
+    for law in laws:
+        size = law[1].numel()
+        if portion and entries + size > JOINED:
+            yield portion
+            portion, entries = [], 0
+        portion.append(law)
+        entries += size
+    yield portion
