@@ -134,8 +134,8 @@ class PortableNoise(KeyedNoise):
 
     Generators differ between a CPU and a GPU, which does not matter as long as nothing else depends
     on a draw. Here number i of a tensor is a hash of (seed, key, sample) and i (splitmix64, Steele
-    et al. 2014), and normal numbers are made of its two halves by Box and Muller: ten passes over
-    the tensor.
+    et al. 2014), and normal numbers are made of its two halves by Box and Muller: some
+    thirty passes over the tensor.
     """
 
     def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:

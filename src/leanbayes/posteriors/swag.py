@@ -86,7 +86,7 @@ class LowRankGaussian(FixedGaussian):
         scope: Scope,  # noqa: ARG003
         source: KeyedNoise,
     ) -> Sequence[Form]:
-        """The noise of many tensors in one go: a hash takes dozens of kernels, whatever its size."""
+        """The noise of many tensors in one go: a hash takes dozens of kernels of any size."""
         laws = [(q, base) for q, base in sites if isinstance(q, LowRankGaussian)]
         rank, like = laws[0][0].rank, laws[0][1]
         common = source.normal(COMMON, 1, (rank,), like)
