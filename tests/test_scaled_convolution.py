@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import leanbayes as lb
-from leanbayes.ops import Geometry, convolved_between, keeps_once
+from leanbayes.ops import Geometry, convolved_between, keeps_once, pays
 from leanbayes.price.measure import saved_bytes
 
 F64 = torch.float64
@@ -17,6 +17,12 @@ CASES = {
     "grouped": (Geometry((1, 1), (1, 1), (1, 1), False, (0, 0), 3), (6, 1, 3, 3)),
     "transposed": (Geometry((2, 2), (1, 1), (1, 1), True, (1, 0), 1), (3, 4, 3, 3)),
 }
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch):
+    """A CPU takes the three operations, but the one is right there too."""
+    monkeypatch.setattr("leanbayes.ops.pays", lambda _x: True)
 
 
 def tensors(case, draws, rows=6, after=True, dtype=F64):
@@ -100,6 +106,15 @@ def test_it_is_one_operation_where_a_gradient_is_kept_and_stock_ones_elsewhere()
     per_sample = torch.func.grad(lambda x: one_step(geometry, x, *given[1:]).square().sum())
     expected = torch.autograd.grad(three_steps(geometry, *given).square().sum(), given[0])[0]
     torch.testing.assert_close(per_sample(given[0]), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_cpu_takes_the_faster_operations(monkeypatch):
+    monkeypatch.undo()
+    geometry, given = tensors("plain", 2)
+    y = one_step(geometry, *given)
+    assert type(y.grad_fn).__name__ != "_ScaledConvolutionBackward"
+    torch.testing.assert_close(y, three_steps(geometry, *given), rtol=1e-12, atol=1e-12)
+    assert pays(torch.empty(1, device="meta"))
 
 
 def test_an_operation_in_place_behind_it_is_no_harm():

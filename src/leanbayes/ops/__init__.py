@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from leanbayes.forms import Flipped, Form, LowRank, Moments, PerDraw, Selected, Shared, order_of
-from leanbayes.ops.between_factors import Geometry, keeps_once, scaled_convolution
+from leanbayes.ops.between_factors import Geometry, keeps_once, pays, scaled_convolution
 from leanbayes.ops.lookup import embedding
 from leanbayes.ops.rows import (
     added,
@@ -192,8 +192,9 @@ def convolved_between(
     convolve: Convolve,
     geometry: Geometry | None,
 ) -> Tensor:
-    """`after * conv(before * x, W)`, in one operation where that saves memory."""
-    if geometry is not None and before is not None and keeps_once(x, weight, before, after):
+    """`after * conv(before * x, W)`, in one operation where that saves memory, and should."""
+    given = (x, weight, before, after)
+    if geometry is not None and before is not None and pays(x) and keeps_once(*given):
         outputs = weight.shape[1] * geometry.groups if geometry.transposed else weight.shape[0]
         tiled = None if after is None else _tiled(after, outputs)
         rows, kernel = as_multiplied(x), as_multiplied(weight)

@@ -58,7 +58,8 @@ def _convolution_backward(*shapes: Any, **_rest: Any) -> int:
 def saved_bytes(work: Work, apart: Collection[Tensor] = ()) -> int:
     """Bytes that a forward pass keeps for its backward pass, every storage once.
 
-    It is the same on all devices but for what fused kernels keep to themselves.
+    It is the same on all devices but for what fused kernels keep to themselves, and for
+    convolutions between factors, which keep less on a GPU.
 
     Args:
         work: The forward pass; what it returns is dropped.
