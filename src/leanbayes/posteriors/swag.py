@@ -15,7 +15,7 @@ from leanbayes.posteriors.fixed_gaussian import FixedGaussian, frozen
 
 # Keys the low-rank noise: one vector a sample for every tensor of the network.
 COMMON = "swag#rank"
-JOINED = 2**22  # entries whose noise is made in one go: with all the memory would double
+JOINED = 2**22  # entries whose noise is made in one go: a hash takes several times their memory
 
 
 class LowRankGaussian(FixedGaussian):

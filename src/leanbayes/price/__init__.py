@@ -170,8 +170,12 @@ def _price(
     passes = [flops(bench.counted_prediction(net)) for net in nets]
     saved = [saved_bytes(*bench.forward(net)) for net in nets]
     peaks = [peak_bytes(lambda net=net: bench.step(net), device) for net in nets]  # type: ignore[misc]
-    limits: dict[str, Any] = {"rounds": rounds, "seconds": seconds, "clock": clock}
-    limits |= {"turn": turn_of(device)}
+    limits: dict[str, Any] = {
+        "rounds": rounds,
+        "seconds": seconds,
+        "clock": clock,
+        "turn": turn_of(device),
+    }
     step = timed(*(bench.step(net) for net in nets), **limits)
     prediction = timed(*(bench.prediction(net) for net in nets), **limits)
     return Price(

@@ -110,7 +110,7 @@ FIRST: Final[dict[str, Row]] = {
         fit={"lr": 1e-2, "schedule": "cosine", "floor": 0.0},
     ),
     "batch_ensemble": _row("batch_ensemble", fields={"members": 4, "init_std": 0.3}, fit=FACTORS),
-    # The control: the same 12 epochs of the point alone.
+    # The control of mean_field: the same 12 epochs of the point alone, at its rate.
     "map_longer": _row("map", **CLEAN),
     # 60 iterates at a constant rate in the 12 epochs of the others: I; 20 deviations, statistics of
     # BatchNorm for every draw: P. With those of the average and ten times the rate the row had an
