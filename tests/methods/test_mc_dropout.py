@@ -48,6 +48,57 @@ def test_after_a_layer_it_drops_the_output_bias_included():
     torch.testing.assert_close(model(x, plan=keyed([0])), expected)
 
 
+NORMS = {
+    "batch": (lambda: nn.BatchNorm2d(4), (4, 5, 5)),
+    "batch1d": (lambda: nn.BatchNorm1d(4), (4,)),
+    "group": (lambda: nn.GroupNorm(2, 4), (4, 5, 5)),
+    "layer": (lambda: nn.LayerNorm(6), (3, 6)),
+    "rms": (lambda: nn.RMSNorm(6), (3, 6)),
+}
+
+
+@pytest.mark.parametrize("channelwise", [False, True])
+@pytest.mark.parametrize("name", NORMS)
+def test_after_a_norm_it_is_dropout_behind_the_relu_that_follows(name, channelwise):
+    make, shape = NORMS[name]
+    torch.manual_seed(0)
+    net = nn.Sequential(make(), nn.ReLU()).to(F64).eval()
+    for p in net.parameters():
+        nn.init.normal_(p)
+    x = torch.randn(7, *shape, dtype=F64)
+    expected = net(x).clone()
+    method = lb.MCDropout(
+        rate=0.4, where=lb.select.norms, position="after", channelwise=channelwise
+    )
+    model = lb.bayesianize(net, method, example=x)
+    torch.testing.assert_close(model(x), expected)  # the mean network has no mask
+    channel = 0 if name in ("batch", "batch1d", "group") else len(shape) - 1
+    units = (shape[channel],) if channelwise else shape
+    z = drawn_mask("0.out_mask", units, 0.4)
+    if channelwise:
+        z = z.reshape([-1 if at == channel else 1 for at in range(len(shape))])
+    torch.testing.assert_close(model(x, plan=keyed([0])), expected * z)
+
+
+def test_masks_after_norms_go_with_another_method_on_the_convolutions():
+    """What masks alone do before a convolution, with the members of an ensemble inside it."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 3))
+    net = net.to(F64).eval()
+    x = torch.randn(6, 2, 7, 7, dtype=F64)
+    inner, outer = net[:3](x), net[3]
+    ensemble = lb.SharedEnsemble(members=3, init_std=0.3, per_channel=True)
+    dropout = lb.MCDropout(rate=0.4, where=lb.select.norms, position="after")
+    parts = [(lb.select.by_name("3"), ensemble), (lb.select.norms, dropout)]
+    model = lb.bayesianize(net, lb.Compose(parts), example=x)
+    for sample in range(3):
+        plan = model.method.prediction_plan([sample], KeyedNoise(0, [sample]))
+        z = drawn_mask("1.out_mask", (4, 5, 5), 0.4, sample=sample)
+        member = lb.collapse(model, member=sample)[3]
+        assert not torch.equal(member.weight, outer.weight)
+        torch.testing.assert_close(model(x, plan=plan), member(inner * z))
+
+
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_it_is_patching_with_a_zero_copy_up_to_the_scale(rate):
     """EMP's Table 2: dropout is a bank of two copies, one of them 0, an index an input unit."""

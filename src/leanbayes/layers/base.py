@@ -29,6 +29,7 @@ class Host(nn.Module):
         inherits_stock: The host is a subclass of the stock class, and of a layer's own class.
         integrates: The layer can integrate noise out where it has one row a draw.
         masks_output: A slot `out_mask` multiplies what the layer gives, bias included.
+        channel: Which dimension of a row counts the channels that a mask may drop as a whole.
         slots: Posteriors by the name of the tensor they stand for.
         scope: The plan of the pass under way, shared by all hosts of a model.
     """
@@ -40,6 +41,7 @@ class Host(nn.Module):
     inherits_stock: ClassVar[bool] = True
     integrates: ClassVar[bool] = False
     masks_output: ClassVar[bool] = False
+    channel: ClassVar[int | None] = -1
 
     slots: nn.ModuleDict
     scope: Scope

@@ -19,6 +19,7 @@ class ConvolutionHost(Host, _ConvNd):
 
     kind: ClassVar[str] = "conv"
     masks_output: ClassVar[bool] = True
+    channel: ClassVar[int | None] = 0
 
     def ask(self, slot: str) -> Ask:
         """Signs by channel: a sign a pixel would decorrelate the kernel over positions."""

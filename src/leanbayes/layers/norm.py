@@ -20,13 +20,31 @@ from leanbayes.layers.base import Host
 from leanbayes.layers.statistics import Statistics, normalised, normalised_by_batch
 
 
-class _BatchNormHost(Host, _BatchNorm):
+class _NormHost(Host):
+    """What all of them share: a mask on what they give.
+
+    Behind a ReLU it would be the same, `relu(z * y) = z * relu(y)` for z >= 0: so a network whose
+    convolutions hold something else can still have dropout between its layers.
+    """
+
     kind: ClassVar[str] = "norm"
+    masks_output: ClassVar[bool] = True
+
+    def masked(self, y: Tensor) -> Tensor:
+        """What the layer gives, times the mask where it has one."""
+        return ops.scaled(y, self.factor("out_mask", y), 1 if self.channel == 0 else -1)
+
+
+class _BatchNormHost(_NormHost, _BatchNorm):
+    channel: ClassVar[int | None] = 0
     overrides: ClassVar[tuple[str, ...]] = ("forward", "_check_input_dim")
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer to rows [D * R, C, ...]."""
         self._check_input_dim(input)  # type: ignore[no-untyped-call]
+        return self.masked(self._normed(input))
+
+    def _normed(self, input: Tensor) -> Tensor:
         weight, bias = self.form("weight"), self.form("bias")
         if "statistics" in self.slots:
             if not self.training or self.has_members:
@@ -153,10 +171,9 @@ class BayesianSyncBatchNorm(_BatchNormHost, nn.SyncBatchNorm):
         return distributed.get_world_size(self.process_group or distributed.group.WORLD) > 1
 
 
-class BayesianLayerNorm(Host, nn.LayerNorm):
+class BayesianLayerNorm(_NormHost, nn.LayerNorm):
     """`nn.LayerNorm` with a drawn affine map."""
 
-    kind: ClassVar[str] = "norm"
     stock: ClassVar[type[nn.Module]] = nn.LayerNorm
 
     def forward(self, input: Tensor) -> Tensor:
@@ -164,15 +181,14 @@ class BayesianLayerNorm(Host, nn.LayerNorm):
         weight, bias = self.form("weight"), self.form("bias")
         shape = self.normalized_shape
         if _one_value(weight) and _one_value(bias):
-            return F.layer_norm(input, shape, _value(weight), _value(bias), self.eps)
+            return self.masked(F.layer_norm(input, shape, _value(weight), _value(bias), self.eps))
         normed = F.layer_norm(input, shape, None, None, self.eps)
-        return ops.affine(normed, weight, bias, input.dim() - len(shape))
+        return self.masked(ops.affine(normed, weight, bias, input.dim() - len(shape)))
 
 
-class BayesianRMSNorm(Host, nn.RMSNorm):
+class BayesianRMSNorm(_NormHost, nn.RMSNorm):
     """`nn.RMSNorm` with a drawn scale."""
 
-    kind: ClassVar[str] = "norm"
     stock: ClassVar[type[nn.Module]] = nn.RMSNorm
     tensor_names: ClassVar[tuple[str, ...]] = ("weight",)
 
@@ -180,23 +196,25 @@ class BayesianRMSNorm(Host, nn.RMSNorm):
         """Apply the layer to rows [D * R, ..., *normalized_shape]."""
         weight, shape = self.form("weight"), list(self.normalized_shape)
         if _one_value(weight):
-            return F.rms_norm(x, shape, _value(weight), self.eps)
-        return ops.affine(F.rms_norm(x, shape, None, self.eps), weight, None, x.dim() - len(shape))
+            return self.masked(F.rms_norm(x, shape, _value(weight), self.eps))
+        normed = F.rms_norm(x, shape, None, self.eps)
+        return self.masked(ops.affine(normed, weight, None, x.dim() - len(shape)))
 
 
-class BayesianGroupNorm(Host, nn.GroupNorm):
+class BayesianGroupNorm(_NormHost, nn.GroupNorm):
     """`nn.GroupNorm` with a drawn affine map."""
 
-    kind: ClassVar[str] = "norm"
+    channel: ClassVar[int | None] = 0
     stock: ClassVar[type[nn.Module]] = nn.GroupNorm
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer to rows [D * R, C, ...]."""
         weight, bias = self.form("weight"), self.form("bias")
         if _one_value(weight) and _one_value(bias):
-            return F.group_norm(input, self.num_groups, _value(weight), _value(bias), self.eps)
+            values = _value(weight), _value(bias)
+            return self.masked(F.group_norm(input, self.num_groups, *values, self.eps))
         normed = F.group_norm(input, self.num_groups, None, None, self.eps)
-        return ops.affine(normed, weight, bias, 1)
+        return self.masked(ops.affine(normed, weight, bias, 1))
 
 
 def _one_value(form: Form | None) -> bool:

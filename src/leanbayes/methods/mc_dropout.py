@@ -40,7 +40,8 @@ class MCDropout(Method, name="mc_dropout"):
         rate: Probability that an activation is dropped.
         where: The layers with a mask: `lb.select.output` by default, which keeps a trained network
             what it was. `lb.select.nothing` leaves it to the network's own dropout.
-        position: The mask multiplies what comes in (`before`) or what goes out, bias included.
+        position: The mask multiplies what comes in (`before`) or what goes out, bias included;
+            of a norm what goes out alone, which with a ReLU behind it is dropout after the ReLU.
         channelwise: Drop whole channels (feature maps; features of all tokens), not elements.
         existing: Take the network's own dropout layers as well.
 
@@ -88,8 +89,7 @@ class MCDropout(Method, name="mc_dropout"):
         if issubclass(host, DropoutHost):
             rate = float(getattr(site.layer, "p", 0.0))
             return {"mask": Mask(rate, host.channel)} if rate > 0 else {}
-        channel = 0 if host.kind == "conv" else -1
-        mask_of = channel if self.channelwise else None
+        mask_of = host.channel if self.channelwise else None
         return {slot: Mask(self.rate, mask_of) for slot in self._places(site)}
 
     def _places(self, site: Site) -> list[str]:
