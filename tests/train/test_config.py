@@ -96,6 +96,20 @@ def test_a_run_has_epochs_or_steps():
         FitConfig(epochs=None)
 
 
+@pytest.mark.parametrize(
+    "both",
+    [
+        {"compile": True, "checkpoint_activations": True},
+        {"cudnn_benchmark": True, "deterministic": True},
+        {"channels_last": True, "strategy": "fsdp2"},
+    ],
+    ids=" and ".join,
+)
+def test_settings_that_exclude_each_other_are_refused_by_name(both):
+    with pytest.raises(lb.ConfigError, match=" and ".join(both)):
+        FitConfig(**both)
+
+
 def test_two_shapes_of_the_kl_weight_are_refused():
     with pytest.raises(lb.ConfigError, match=r"kl_warmup=0\.5 and kl_schedule"):
         FitConfig(kl_warmup=0.5, kl_schedule=lb.schedule.constant())

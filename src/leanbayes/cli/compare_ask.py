@@ -124,7 +124,8 @@ def telling(config: dict[str, Any]) -> dict[str, Any]:
     """The settings that change figures."""
     from leanbayes.train.folder import FREE
 
-    silent = (FREE | {"compile"}) - {"epochs", "steps", "patience"}  # rounding, not the method
+    rounding = {"compile", "cudnn_benchmark"}  # not the method
+    silent = (FREE | rounding) - {"epochs", "steps", "patience"}
     fit = {key: value for key, value in config["fit"].items() if key not in silent}
     found = {**config, "fit": fit}
     return found | ({"start": telling(config["start"])} if "start" in config else {})

@@ -59,6 +59,7 @@ class Stepper:
         self.rates = Rates(parts.optimizer, parts.config, total_steps)
         self.kl_weight = kl_weight_at(parts.config, total_steps)
         self._likelihood = list(parts.likelihood.parameters())
+        self._rows: int | None = None  # of the first batch: what a compiled network is made for
         self._autocast = parts.runtime.autocast()  # to build one takes a part of a small step
         self.edit: KLEdit | None = None
         if parts.config.kl == "edit":
@@ -141,12 +142,25 @@ class Stepper:
             "include_kl": self.edit is None,
             "step": step,
         }
+        module = self._module(step, count_rows((inputs,), {}))
         if config.regularizer is not None:
             likelihood: Any = parts.likelihood  # the regulariser itself refuses others
             return config.regularizer.objective(
-                parts.module, (inputs, target), ood, likelihood, **options
+                module, (inputs, target), ood, likelihood, **options
             )
-        return objective(parts.module, (inputs, target), parts.likelihood, **options)
+        return objective(module, (inputs, target), parts.likelihood, **options)
+
+    def _module(self, step: int, rows: int) -> nn.Module:
+        """The network to call: a compiled one not for the short batch that ends an epoch.
+
+        That would be a second graph, which takes longer to make than all of its steps. A wrapper
+        around the compiled network has to see every batch.
+        """
+        parts = self.parts
+        self._rows = rows if self._rows is None else self._rows
+        is_last = (step + 1) % parts.steps_per_epoch == 0
+        alone = getattr(parts.module, "_orig_mod", None) is parts.model
+        return parts.model if alone and is_last and rows < self._rows else parts.module
 
 
 def _pieces(
