@@ -136,6 +136,26 @@ def test_a_price_does_not_wait_for_iterates_to_be_collected(leanbayes, tmp_path,
     assert prices["flops_step_ratio"] == 1
 
 
+def test_a_price_alone_looks_at_a_few_batches(leanbayes, tmp_path, monkeypatch):
+    """Weights do not matter there, so that scores of all data would be work for nothing."""
+    seen, counted = [], lb.sensitivity
+
+    def counting(net, data, *args, **options):
+        batches = list(data)
+        seen.append(sum(len(x) for x, _ in batches))
+        return counted(net, batches, *args, **options)
+
+    monkeypatch.setattr("leanbayes.methods.partial.sensitivity", counting)
+    out = tmp_path / "c.json"
+    words = ("compare", "sklearn_table-wine", "--methods", "partial", "--set", "fit.batch_size=4")
+    words += ("--set", "fit.steps=1", "--seeds", 1, "--out", out)
+    assert leanbayes(*words, "--no-price").code == 0
+    assert leanbayes(*words, "--resume").code == 0
+    assert seen[0] > 100
+    assert seen[1] == 8 * 4
+    assert json.loads(out.read_text())["rows"][0]["prices"]["step_ratio"] > 0
+
+
 def test_the_best_of_a_column_has_a_star_or_bold_letters():
     rows = [row("a", nll=0.5, accuracy=0.9, seconds=1), row("b", nll=0.25, accuracy=0.9, seconds=2)]
     plain = table_of(rows, ["test"])

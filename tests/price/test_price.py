@@ -1,6 +1,8 @@
 """`lb.price`: operations and bytes by closed form, ratios by a made-up clock, nothing changed."""
 
 import copy
+import gc
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -160,6 +162,22 @@ def test_short_works_run_many_times_a_turn():
         pytest.approx(0.5)
     )
     assert clock.now == pytest.approx(2 * 1e-4 + 2 * 2e-4 + 2 * 0.04)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_garbage_is_not_collected_in_a_turn(fails):
+    seen, clock = [], Clock()
+
+    def work():
+        seen.append(gc.isenabled())
+        clock.now += 1.0
+        if fails and len(seen) > 2:
+            raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError, match="a defect") if fails else nullcontext():
+        timed(work, clock.work(1.0), rounds=2, seconds=9, clock=clock)
+    assert not any(seen)
+    assert gc.isenabled()
 
 
 def test_a_turn_on_a_gpu_is_several_steps_long():

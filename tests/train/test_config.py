@@ -100,7 +100,6 @@ def test_a_run_has_epochs_or_steps():
     "both",
     [
         {"compile": True, "checkpoint_activations": True},
-        {"cudnn_benchmark": True, "deterministic": True},
         {"channels_last": True, "strategy": "fsdp2"},
     ],
     ids=" and ".join,

@@ -11,10 +11,11 @@ from leanbayes.cli.compare_suite import SuiteAsk
 from leanbayes.cli.figures import size_of
 from leanbayes.cli.prepare import Prepared
 from leanbayes.cli.settings_file import Named, RunSettings
-from leanbayes.cli.smoke import short
+from leanbayes.cli.smoke import first, short
 from leanbayes.train.fields import listed
 
 Run = tuple[str, int]  # label and seed
+BATCHES = 8  # of what is fitted to be priced alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +73,15 @@ def arguments_of(ready: Prepared) -> dict[str, Any]:
 def untrained(ready: Prepared) -> dict[str, Any]:
     """The same without a step of training: for what does not depend on the weights.
 
-    A fit that trains collects as few iterates as it can.
+    A fit that trains collects as few iterates as it can; what else is fitted or measured on data
+    sees a few batches.
     """
     arguments, method = arguments_of(ready), ready.settings.method
+    size = ready.settings.fit.batch_size
     found = {**arguments, "config": replace(arguments["config"], epochs=0, steps=None)}
+    found["data"] = first(ready.data.train, BATCHES * size)
     if isinstance(method, lb.SWAG):
-        steps = -(-size_of(ready.data.train) // ready.settings.fit.batch_size)
+        steps = -(-size_of(found["data"]) // size)
         few = {"epochs": -(-max(method.rank, 2) // steps), "collect_every": 1, "draw_batches": 1}
         found["fitting"] = {**ready.settings.fitting, **few}
     return found
@@ -124,8 +128,7 @@ def telling(config: dict[str, Any]) -> dict[str, Any]:
     """The settings that change figures."""
     from leanbayes.train.folder import FREE
 
-    rounding = {"compile", "cudnn_benchmark"}  # not the method
-    silent = (FREE | rounding) - {"epochs", "steps", "patience"}
+    silent = (FREE | {"compile"}) - {"epochs", "steps", "patience"}  # rounding, not the method
     fit = {key: value for key, value in config["fit"].items() if key not in silent}
     found = {**config, "fit": fit}
     return found | ({"start": telling(config["start"])} if "start" in config else {})

@@ -50,16 +50,17 @@ def smoke_settings(tables: Mapping[str, Any], *, data_names: Mapping[str, Any]) 
 
 def few(data: Data) -> Data:
     """The first rows of every part."""
-    parts = {name: _first(getattr(data, name)) for name in ("train", "validation", "test")}
-    extra = {name: _first(part) for name, part in data.extra.items()}
+    parts = {name: first(getattr(data, name), ROWS) for name in ("train", "validation", "test")}
+    extra = {name: first(part, ROWS) for name, part in data.extra.items()}
     return replace(data, **parts, extra=extra)
 
 
-def _first(part: Any) -> Any:
+def first(part: Any, rows: int) -> Any:
+    """The first rows of a part."""
     if part is None:
         return None
     if isinstance(part, Tensor):
-        return part[:ROWS]
+        return part[:rows]
     if isinstance(part, tuple | list):
-        return tuple(tensor[:ROWS] for tensor in part)
-    return Subset(part, range(min(ROWS, len(part))))
+        return tuple(tensor[:rows] for tensor in part)
+    return Subset(part, range(min(rows, len(part))))

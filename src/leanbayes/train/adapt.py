@@ -12,6 +12,7 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
+from leanbayes.budget import first_rows
 from leanbayes.convert import bayesianize
 from leanbayes.errors import ConfigError
 from leanbayes.fitting import fit_posterior
@@ -19,6 +20,7 @@ from leanbayes.likelihood import Categorical, Likelihood
 from leanbayes.methods.base import Method
 from leanbayes.methods.deep_ensemble import DeepEnsemble
 from leanbayes.model import BayesianModel
+from leanbayes.plan import count_rows
 from leanbayes.report import ConversionReport
 from leanbayes.train.callbacks import Callback
 from leanbayes.train.config import FitConfig
@@ -32,6 +34,7 @@ from leanbayes.train.resident import resident
 from leanbayes.train.runtime import Runtime
 
 REPORT = "report.json"
+EXAMPLES = 8  # rows on which a conversion is proved
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,9 @@ def converted(
 
 
 def _example(net: nn.Module, data: Any, config: FitConfig) -> Any:
-    return next(iter(Loader(every_batch(data, config), _device(net))))[0]
+    """The first rows of a batch: a proof of the layers runs the network several times."""
+    inputs = next(iter(Loader(every_batch(data, config), _device(net))))[0]
+    return first_rows(inputs, count_rows((inputs,), {}), 0, EXAMPLES)
 
 
 def _loader(model: BayesianModel, data: Any, config: FitConfig, augment: Augment | None) -> Loader:

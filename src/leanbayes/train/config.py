@@ -28,13 +28,6 @@ OWN_OPTIONS: Final = ("lr", "weight_decay", "momentum", "nesterov")  # fields of
 # They need a closure, sparse gradients or matrices alone, or turn the loss round.
 UNFIT: Final = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
 UNFIT_OPTIONS: Final = ("params", "maximize", "differentiable")
-# Switches of which one excludes the other, and why.
-CLASHES: Final = {
-    ("compile", "checkpoint_activations"): "a graph would break at every block that is computed "
-    "again",
-    ("cudnn_benchmark", "deterministic"): "kernels that are chosen by trial need not be the same "
-    "every time",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +84,6 @@ class FitConfig:
         compile: Compile the network.
         channels_last: Kernels and images lie channels last in memory, as convolutions on a GPU want
             them in half precision. The numbers are the same up to rounding.
-        cudnn_benchmark: On a GPU cuDNN times its kernels on the shapes of the run and takes the
-            fastest: seconds at the start, and numbers that are the same up to rounding.
         resident: Training data that are tensors go to the device once, not batch by batch; images
             of at most 256 values a channel lie there as bytes.
         device: `auto`, or as torch names it.
@@ -156,7 +147,6 @@ class FitConfig:
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     compile: bool = False
     channels_last: bool = False
-    cudnn_benchmark: bool = False
     resident: bool = False
     device: str = "auto"
     strategy: Literal["auto", "single", "ddp", "fsdp2"] = "auto"
@@ -301,9 +291,11 @@ def _check_kl(config: FitConfig) -> None:
 
 
 def _check_clashes(config: FitConfig) -> None:
-    for (one, other), reason in CLASHES.items():
-        if getattr(config, one) and getattr(config, other):
-            raise ConfigError(f"{one} and {other} do not go together: {reason}. Choose one of them")
+    if config.compile and config.checkpoint_activations:
+        raise ConfigError(
+            "compile and checkpoint_activations do not go together: a graph would break at every "
+            "block that is computed again. Choose one of them"
+        )
     if config.channels_last and config.strategy == "fsdp2":
         raise ConfigError(
             "channels_last and strategy='fsdp2' do not go together: shards are cut from plain rows "

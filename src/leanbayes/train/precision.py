@@ -85,18 +85,3 @@ class Determinism:
         enabled, warn_only, benchmark = self._before
         torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
         torch.backends.cudnn.benchmark = benchmark
-
-
-class KernelSearch:
-    """cuDNN times its kernels for every shape it meets first and keeps the fastest, until undone.
-
-    By itself it goes by rules of thumb, which channels of odd numbers (160, 320) do not fit well.
-    """
-
-    def __init__(self) -> None:
-        self._before = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = True
-
-    def undo(self) -> None:
-        """Restore the switch."""
-        torch.backends.cudnn.benchmark = self._before

@@ -17,7 +17,7 @@ from leanbayes.errors import ConfigError
 from leanbayes.model import BayesianModel, sharded_modules, unwrap
 from leanbayes.train import wrapping
 from leanbayes.train.layout import turn_
-from leanbayes.train.precision import Determinism, KernelSearch, Precision
+from leanbayes.train.precision import Determinism, Precision
 from leanbayes.train.processes import Processes, close_group, device_of, is_open, open_group
 from leanbayes.train.whole_state import (
     Tensors,
@@ -51,7 +51,6 @@ class Runtime:
         checkpoint_activations: Keep only the inputs of blocks and compute the rest again.
         deterministic: Repeatable kernels only.
         channels_last: Kernels channels last.
-        cudnn_benchmark: Fastest kernels by trial.
         timeout: Seconds after which a process gives the others up.
 
     Attributes:
@@ -76,7 +75,6 @@ class Runtime:
         checkpoint_activations: bool = False,
         deterministic: bool = False,
         channels_last: bool = False,
-        cudnn_benchmark: bool = False,
         timeout: float = 300.0,
     ) -> None:
         if strategy not in STRATEGIES:
@@ -91,7 +89,6 @@ class Runtime:
         self._checkpoints, self._deterministic = checkpoint_activations, deterministic
         self._precision_name, self._device_name = precision, device
         self._timeout, self._channels_last = timeout, channels_last
-        self._searches = cudnn_benchmark
         self._likelihood: nn.Module | None = None
         self._local, self._joint = ExitStack(), ExitStack()
         self._owns_group = False
@@ -107,7 +104,6 @@ class Runtime:
             checkpoint_activations=config.checkpoint_activations,
             deterministic=config.deterministic,
             channels_last=config.channels_last,
-            cudnn_benchmark=config.cudnn_benchmark,
         )
 
     def __enter__(self) -> Self:
@@ -122,8 +118,6 @@ class Runtime:
         if self._deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             self._local.callback(Determinism().undo)
-        if self._searches:
-            self._local.callback(KernelSearch().undo)
         self._owns_group = self.strategy != "single" and not is_open()
         if self._owns_group:
             open_group(found, self.device, self._timeout)
