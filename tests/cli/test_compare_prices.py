@@ -14,6 +14,7 @@ from leanbayes.cli.compare_runs import Outcome
 from leanbayes.cli.compare_significance import significance
 from leanbayes.cli.compare_table import table_of
 from leanbayes.cli.row_scores import row_scores
+from leanbayes.methods import partial
 
 TABLE = ("compare", "sklearn_table-wine", "--methods", "map,mean_field", "--smoke")
 
@@ -145,7 +146,7 @@ def test_a_price_alone_looks_at_a_few_batches(leanbayes, tmp_path, monkeypatch):
         seen.append(sum(len(x) for x, _ in batches))
         return counted(net, batches, *args, **options)
 
-    monkeypatch.setattr("leanbayes.methods.partial.sensitivity", counting)
+    monkeypatch.setattr(partial, "sensitivity", counting)
     out = tmp_path / "c.json"
     words = ("compare", "sklearn_table-wine", "--methods", "partial", "--set", "fit.batch_size=4")
     words += ("--set", "fit.steps=1", "--seeds", 1, "--out", out)
