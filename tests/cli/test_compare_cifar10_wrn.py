@@ -193,7 +193,8 @@ def test_the_command_of_the_whole_table_runs_in_its_small_form_by_one_more_word(
 
 def test_the_tuning_of_the_table_scores_training_images_alone(leanbayes, tmp_path):
     coloured(tmp_path)
-    labels = list(tomllib.loads(TUNING.read_text())["methods"])
+    rows = tomllib.loads(TUNING.read_text())["methods"]
+    labels = [label for label, row in rows.items() if row.get("name") != "swag"]  # needs iterates
     words = ("--methods", ",".join(labels[::6]), "--part", "validation", "--no-price", "--smoke")
     words += ("--seeds", 1, "--set", "model.options.width=1", "--set", "fit.precision=fp32")
     words += ("--set", "data.options.validation=20", "--out", tmp_path / "tuning.json")

@@ -91,6 +91,7 @@ CLAIMS: Final[tuple[Claim, ...]] = (
     _target("norms_rank_one"),
     _target("shared_ensemble_head"),
     _target("shared_ensemble_dropout"),
+    _target("shared_ensemble_norms"),
     _beats(
         "The deep ensemble's NLL with one network's parameters (shared ensemble)",
         "shared_ensemble",
