@@ -19,8 +19,8 @@ help:  ## this list
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "leanbayes needs Python >= 3.11, found " + sys.version.split()[0] + "; run: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q $(PIP_FLAGS) $(TORCH)
-	$(BIN)/python -m pip install -q $(PIP_FLAGS) -c constraints.txt -e '.[report,dev]'
+	$(BIN)/python -m pip install -q --no-compile $(PIP_FLAGS) $(TORCH)
+	$(BIN)/python -m pip install -q --no-compile $(PIP_FLAGS) -c constraints.txt -e '.[report,dev]'
 	@touch $@
 
 demo: $(READY)  ## the main job on embedded real data: convert, fine-tune, compare

@@ -46,10 +46,10 @@ def test_every_row_has_its_price_and_the_table_tells_it(leanbayes, tmp_path):
     assert result.code == 0, result.err
     point, field = (row["prices"] for row in json.loads(out.read_text())["rows"])
     assert point["flops_step_ratio"] == point["flops_predict_ratio"] == 1
-    assert (point["samples"], field["samples"]) == (1, 20)
-    assert field["flops_predict_ratio"] == 20
+    assert (point["samples"], field["samples"]) == (1, 2)  # as few as a smoke run can have
+    assert field["flops_predict_ratio"] == 2
     assert field["parameters_added"] == 13 * 50 + 50 + 50 * 3 + 3
-    assert field["predict_ratio_sample"] == field["predict_ratio"] / 20
+    assert field["predict_ratio_sample"] == field["predict_ratio"] / 2
     assert field["peak_memory_ratio"] is None
     lines = result.out.splitlines()
     head = next(line for line in lines if line.startswith("price"))
@@ -71,7 +71,7 @@ def test_prices_are_left_out_on_request(leanbayes, tmp_path):
     result = leanbayes(*TABLE, "--out", out, "--resume", "--seeds", 2)
     assert "4 of 4 runs kept" in result.err
     rows = json.loads(out.read_text())["rows"]
-    assert [row["prices"]["flops_predict_ratio"] for row in rows] == [1, 20]
+    assert [row["prices"]["flops_predict_ratio"] for row in rows] == [1, 2]
     assert all("commit" not in row["prices"] for row in rows)  # the row's own
     assert [row["figures"] for row in rows] == [row["figures"] for row in record["rows"]]
 

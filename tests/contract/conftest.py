@@ -2,26 +2,32 @@
 
 import pytest
 import torch
-from nets import converted, default, nets
+from nets import SOME, converted, default, nets
 
 import leanbayes as lb
 
-# Seconds a cell: CI runs them for the papers' methods and for new ones, `make test-all` for all.
+# CI runs all of the papers' methods and of new ones, and of the baselines what takes no seconds a
+# cell, on some networks. Two processes: of methods that are alike one each. `make test-all`: all.
 HEAVY = ("test_compile.py", "test_distributed.py", "test_pretrained.py")
 BASELINES = {
     *("map", "batch_ensemble", "deep_ensemble", "mc_dropout", "drop_connect", "swag", "laplace"),
 }
+ALIKE = {"implicit", "rank_one", "patching", "compose"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks are selected by
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.path.name in HEAVY and _method_of(item) in BASELINES:
+        if _waits(item.path.name, getattr(getattr(item, "callspec", None), "params", {})):
             item.add_marker(pytest.mark.slow)
 
 
-def _method_of(item):
-    return getattr(item, "callspec", None) and item.callspec.params.get("method")
+def _waits(file, params):
+    """True where a cell is left to `make test-all`."""
+    method, net = params.get("method"), params.get("net_name")
+    if file == "test_distributed.py" and method in ALIKE:
+        return True
+    return method in BASELINES and (file in HEAVY or (net is not None and net not in SOME))
 
 
 @pytest.fixture(params=sorted(lb.methods()))

@@ -182,7 +182,11 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)],
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
 )
 def test_a_signal_ends_the_processes_too_and_the_rows_are_there(tmp_path, number, code):
     script, out = tmp_path / "command.py", tmp_path / "probe.json"

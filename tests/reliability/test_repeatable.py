@@ -39,7 +39,7 @@ def left_by(folder):
     return {**plain, **checkpoints, "metrics": metrics(folder)}
 
 
-@pytest.mark.parametrize("method", ["mean_field", "rank_one"])
+@pytest.mark.parametrize("method", ["mean_field", pytest.param("rank_one", marks=pytest.mark.slow)])
 def test_the_same_seed_gives_the_same_bytes_with_any_number_of_workers(method, tmp_path):
     cells = {"first": (0, 3), "again": (0, 3), "read by two": (2, 3), "another seed": (0, 4)}
     started = [start(tmp_path / name, method, *cell) for name, cell in cells.items()]

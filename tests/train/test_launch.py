@@ -221,7 +221,7 @@ time.sleep(100)
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("number", [TERM, INT])
+@pytest.mark.parametrize("number", [TERM, pytest.param(INT, marks=pytest.mark.slow)])
 def test_a_signal_reaches_the_workers_and_gives_its_exit_code(launched, tmp_path, number):
     process = launched(SAVING)
     wait_for(tmp_path, "ready*")

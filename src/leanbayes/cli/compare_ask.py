@@ -11,7 +11,8 @@ from leanbayes.cli.compare_suite import SuiteAsk
 from leanbayes.cli.figures import size_of
 from leanbayes.cli.prepare import Prepared
 from leanbayes.cli.settings_file import Named, RunSettings
-from leanbayes.cli.smoke import first, short
+from leanbayes.cli.smoke import SAMPLES, first, short
+from leanbayes.methods.base import Method
 from leanbayes.train.fields import listed
 
 Run = tuple[str, int]  # label and seed
@@ -43,6 +44,12 @@ class Ask:
     jobs: int = 1
     by_row: bool = False
     suite: SuiteAsk | None = None
+
+    def draws(self, method: Method) -> int | None:
+        """Draws a prediction, None for the method's own number; of a smoke run as few as can be."""
+        if self.samples is None and self.smoke:
+            return min(method.default_samples, max(SAMPLES, method.index_members))
+        return self.samples
 
 
 def seeded(settings: RunSettings, seed: int, ask: Ask) -> RunSettings:
@@ -99,7 +106,7 @@ def config_of(ready: Prepared, ask: Ask) -> dict[str, Any]:
         "fit": fit,
         "likelihood": {"name": type(likelihood).__name__, "settings": likelihood.settings()},
         "augment": settings.augment,
-        "samples": settings.method.default_samples if ask.samples is None else ask.samples,
+        "samples": ask.draws(settings.method) or settings.method.default_samples,
         "splits": ask.splits,
         "smoke": ask.smoke,
         **({} if ask.suite is None else {"suite": ask.suite.to_json()}),

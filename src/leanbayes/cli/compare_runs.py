@@ -239,7 +239,8 @@ class Bench:
         suite, ask = self._suite(label), self.ask
         if suite is None:
             return None
-        return suite.evaluated(model, ready, self.sets, ask.parts[0], ask.samples)
+        draws = ask.draws(model.method)
+        return suite.evaluated(model, ready, self.sets, ask.parts[0], draws)
 
     def _suite(self, label: str) -> SuiteAsk | None:
         """The suite of all, with the splits of the label where it names some."""
@@ -271,7 +272,7 @@ def _origin(model: lb.BayesianModel, made_at: str | None) -> dict[str, Any]:
 
 def _judged(model: lb.BayesianModel, part: Any, ready: Prepared, ask: Ask) -> Judged:
     """Figures of `leanbayes evaluate`."""
-    options = {"samples": ask.samples, "seed": ready.settings.fit.seed}
+    options = {"samples": ask.draws(model.method), "seed": ready.settings.fit.seed}
     judge = Judge(ready.card, model, ready.settings.fit.batch_size, options)
     return judge.judged(part, ready.data.normalize, ready.data.ignore_index)
 
