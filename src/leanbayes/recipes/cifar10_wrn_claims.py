@@ -93,6 +93,12 @@ CLAIMS: Final[tuple[Claim, ...]] = (
     _target("shared_ensemble_dropout"),
     _target("shared_ensemble_norms"),
     _beats(
+        "As many parameters in four networks of half the width: the shared ensemble's NLL is lower",
+        "shared_ensemble",
+        ["deep_ensemble_narrow"],
+        ["nll"],
+    ),
+    _beats(
         "The deep ensemble's NLL with one network's parameters (shared ensemble)",
         "shared_ensemble",
         ["deep_ensemble"],
