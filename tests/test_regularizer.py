@@ -119,6 +119,21 @@ def test_members_of_a_row_are_never_the_same(granularity):
     assert value.item() == pytest.approx(-math.log(3), rel=1e-6)
 
 
+@pytest.mark.parametrize(("groups", "rows", "blocks"), [(4, 8, 4), (4, 6, 3), (4, 1, 1), (1, 8, 1)])
+def test_foreign_rows_have_as_many_pairs_of_members_as_clean_rows_have_members(
+    groups, rows, blocks
+):
+    """One pair for all of them would take the whole gradient of a step."""
+    model = lb.bayesianize(nn.Linear(4, 3), lb.SharedEnsemble(members=20, groups=groups)).train()
+    found = [lb.OODRegularizer().plan(model, rows) for _ in range(50)]
+    assert {(plan.groups, plan.per_row) for plan in found} == {(2 * blocks, False)}
+    first, second = torch.stack([plan.component for plan in found]).reshape(50, 2, -1).unbind(1)
+    assert (first != second).all()  # of a row
+    if blocks > 1:
+        assert (first != first[:, :1]).any()  # blocks draw for themselves
+    assert len(first.unique()) > 10
+
+
 def test_all_pairs_of_members_are_drawn_equally_often():
     first, second = _without_replacement(12_000, 4, 2).reshape(2, -1)
     assert (first != second).all()

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Categorical, tensor_of
+from leanbayes.methods.assignment import even_blocks
 from leanbayes.methods.preset import Preset
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.objective import Objective, objective
@@ -169,9 +170,21 @@ class OODRegularizer:
         if members == 0:
             return model.training_plan(rows * self.samples, self.samples)
         # Rows enough for any assignment: only the granularity of the plan is looked at.
-        per_row = model.training_plan(self.samples * members, self.samples).per_row
-        chosen = _without_replacement(rows if per_row else 1, members, self.samples)
-        return Plan(groups=self.samples, per_row=per_row, component=chosen)
+        if model.training_plan(self.samples * members, self.samples).per_row:
+            chosen = _without_replacement(rows, members, self.samples)
+            return Plan(groups=self.samples, per_row=True, component=chosen)
+        blocks = self._blocks(model, rows)
+        chosen = _without_replacement(blocks, members, self.samples)
+        return Plan(groups=self.samples * blocks, component=chosen)
+
+    def _blocks(self, model: BayesianModel, rows: int) -> int:
+        """Blocks of OOD rows with draws of their own: as many as the clean rows of a step have.
+
+        One pair of members for all OOD rows would leave a step's gradient to these two alone.
+        """
+        many = rows * model.method.index_members  # any number of blocks that rows have, these have
+        clean = model.training_plan(self.samples * many, self.samples).groups // self.samples
+        return even_blocks(clean, rows)
 
     def _checked(self, model: nn.Module, x_ood: Any) -> BayesianModel:
         inner = unwrap(model)

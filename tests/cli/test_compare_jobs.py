@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_refused_and_the_file_left_as_it_is(compare, leanba
         assert compare.out.read_text() == content
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_no_run_begins_when_the_time_is_over_and_prices_are_measured(compare, jobs, monkeypatch):
     """At least one run a job: else nothing would ever be done."""
     _, whole = compare()

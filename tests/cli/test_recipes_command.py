@@ -10,9 +10,9 @@ from leanbayes.cli.settings_file import settings_of
 from leanbayes.recipes import recipe, recipes
 
 NAMES = sorted(recipes())
-# Variants of a row have names beside each other: one in three runs in `make test`.
+# Variants of a row have names beside each other: one in five runs in `make test`.
 EVERY = [
-    pytest.param(name, marks=() if at % 3 == 0 else pytest.mark.slow)
+    pytest.param(name, marks=() if at % 5 == 0 else pytest.mark.slow)
     for at, name in enumerate(NAMES)
 ]
 

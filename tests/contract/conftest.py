@@ -2,12 +2,14 @@
 
 import pytest
 import torch
-from nets import SOME, converted, default, nets
+from nets import FEW, SOME, converted, default, nets
 
 import leanbayes as lb
 
-# CI runs all of the papers' methods and of new ones, and of the baselines what takes no seconds a
-# cell, on some networks. Two processes: of methods that are alike one each. `make test-all`: all.
+# CI runs the papers' methods and new ones: what a method can break most easily on every network,
+# the rest on some of them, and what takes seconds a cell for one of those that are alike. Of the
+# baselines it runs what is quick, on a few networks. `make test-all` runs everything.
+WIDE = ("test_convert.py", "test_sampling.py")
 HEAVY = ("test_compile.py", "test_distributed.py", "test_pretrained.py")
 BASELINES = {
     *("map", "batch_ensemble", "deep_ensemble", "mc_dropout", "drop_connect", "swag", "laplace"),
@@ -25,9 +27,11 @@ def pytest_collection_modifyitems(items):
 def _waits(file, params):
     """True where a cell is left to `make test-all`."""
     method, net = params.get("method"), params.get("net_name")
-    if file == "test_distributed.py" and method in ALIKE:
-        return True
-    return method in BASELINES and (file in HEAVY or (net is not None and net not in SOME))
+    if file in HEAVY:
+        return method in BASELINES or (method in ALIKE and net in (None, "transformer"))
+    if method in BASELINES:
+        return net is not None and net not in FEW
+    return net is not None and net not in SOME and file not in WIDE
 
 
 @pytest.fixture(params=sorted(lb.methods()))

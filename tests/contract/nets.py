@@ -247,7 +247,7 @@ BUILDERS = (
 
 # What costs seconds a cell (graphs, processes) runs on these in `make test`, on all in `test-all`.
 FEW = ("mlp", "conv_norm", "transformer", "lstm")
-SOME = (*FEW, "tied_language", "unet")  # of the baselines whatever is quick
+SOME = (*FEW, "tied_language", "unet")  # one of every kind
 
 
 def nets(seed: int = 0) -> dict[str, Callable[[], Built]]:

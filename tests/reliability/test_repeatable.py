@@ -163,6 +163,7 @@ def joined(first, second):
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
     whole = run(tmp_path / "whole")
     assert [len(rows) for rows in whole["rows"]] == [8] * 8
