@@ -1,5 +1,6 @@
 """What every test needs: a fixed seed, and one thread, since small tensors lose by more."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -24,6 +25,12 @@ def pytest_configure():
     torch.set_num_threads(1)
     if ISA not in os.environ and CPUINFO.exists() and "amx_bf16" in CPUINFO.read_text():
         leave_broken_tiles_alone()
+
+
+def pytest_collection_finish():
+    """Thousands of tests live until the end: collections of garbage need not look at them."""
+    gc.collect()
+    gc.freeze()
 
 
 def leave_broken_tiles_alone():

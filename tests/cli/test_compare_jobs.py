@@ -72,6 +72,7 @@ def test_runs_side_by_side_leave_the_same_record_but_for_the_seconds(leanbayes, 
     assert len(by_seed(found[0])) == 4
 
 
+@pytest.mark.slow
 def test_prices_of_runs_side_by_side_are_measured_after_them_and_the_seconds_say_so(
     compare, monkeypatch
 ):

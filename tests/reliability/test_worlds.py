@@ -14,7 +14,7 @@ import leanbayes as lb
 pytestmark = pytest.mark.distributed
 
 TOLERANCE = {"ddp": 1e-6, "fsdp2": 1e-5}
-FAST = ("mean_field", "partial")
+FAST = ("mean_field",)
 # A row's member is a function of row and step, members are points: training draws nothing at all.
 BY_STEP = ("batch_ensemble", "deep_ensemble")
 OTHERS = ("nested_residual", "transformer", "lstm", "tied_language")

@@ -67,5 +67,6 @@ def free_port():
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_a_sharded_average_is_that_of_the_whole_model_and_comes_off_again():
     mp.start_processes(work, (free_port(),), nprocs=WORLD, start_method="spawn")
