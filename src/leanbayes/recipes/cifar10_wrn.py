@@ -217,7 +217,7 @@ FIRST: Final[dict[str, Row]] = {
     # The row above lost its accuracy (18.7 % on the test images): a candidate that is drawn for a
     # block moves by the gradient of many rows at once. Clipped, ours, and tried on a ResNet-20
     # (`results/resnet20_regularizer.json`).
-    "shared_ensemble_8_reg_clipped": _row(
+    "shared_ensemble_8_clipped_reg": _row(
         "shared_ensemble",
         fields=RANK_8,
         fit={**MOVING, **UNSURE, "clip": 1.0},
