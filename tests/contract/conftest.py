@@ -14,7 +14,7 @@ HEAVY = ("test_compile.py", "test_distributed.py", "test_pretrained.py")
 BASELINES = {
     *("map", "batch_ensemble", "deep_ensemble", "mc_dropout", "drop_connect", "swag", "laplace"),
 }
-ALIKE = {"implicit", "rank_one", "patching", "compose"}
+ALIKE = {"implicit", "rank_one", "patching", "partial", "compose"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks are selected by
