@@ -58,7 +58,7 @@ def test_rows_begin_where_the_table_says(lineup):
     for label in scratch:
         assert lineup.settings[label].fit.epochs == 60
     tuned = {lineup.settings[k].fit.epochs for k in lineup.starts}
-    assert tuned == {0, 12}
+    assert tuned == {0, 5, 12}
     assert lineup.settings["deep_ensemble_narrow"].model.options["width"] == 5
 
 

@@ -165,8 +165,15 @@ def test_a_row_is_told_against_its_own_start(tmp_path):
     assert "| map | 0, 1 | - | 0.2500 | - |" in text
 
 
+def trained(found, *, epochs, step):
+    return {**found, "config": {"fit": {"epochs": epochs}}, "prices": {"step_ratio": step}}
+
+
 def test_a_claim_holds_in_part_not_at_all_or_is_open():
-    rows = {"a": row("a", nll=0.1, ece=0.02, accuracy=0.9), "b": row("b", nll=0.2, ece=0.01)}
+    rows = {
+        "a": trained(row("a", nll=0.1, ece=0.02, accuracy=0.9), epochs=12, step=1.25),
+        "b": trained(row("b", nll=0.2, ece=0.01), epochs=60, step=1.5),
+    }
     claims = [
         Claim("one", (Check("nll", "a", "b"),)),
         Claim("two", (Check("nll", "a", "b"), Check("ece", "a", "b"))),
@@ -174,14 +181,17 @@ def test_a_claim_holds_in_part_not_at_all_or_is_open():
         Claim("four", (Check("nll", "a", "c"),)),
         Claim("five", (Check("accuracy", "a", "b"),)),
         Claim("six", (Check("accuracy", "a", 0.9),)),
-        Claim("seven", (Check("training_seconds", "a", "b", 0.1),)),
+        Claim("seven", (Check("training_work", "a", "b", 0.1),)),
         Claim("eight", (Check("added_share", "a", 0.07),)),
     ]
     found = [text.split(".** ")[0].strip("*") for text in verdicts(claims, rows)]
     assert found == [
         *("Holds", "In part", "Does not hold", "Open", "Open", "Holds", "Does not hold", "Holds"),
     ]
-    assert verdicts(claims[6:7], rows)[0].endswith("training_seconds 60 against 6 (0.1 times 60).")
+    # Epochs times the price of a step, and not the seconds of runs that shared a device.
+    assert verdicts(claims[6:7], rows)[0].endswith("training_work 15 against 9 (0.1 times 90).")
+    del rows["b"]["prices"]
+    assert verdicts(claims[6:7], rows) == ["**Open.** seven: no training_work yet."]
 
 
 def test_every_claim_speaks_of_rows_of_the_table():

@@ -58,14 +58,20 @@ def _values(check: Check, rows: Rows) -> tuple[Any, Any, str]:
 
 
 def _value(figure: str, row: Mapping[str, Any]) -> float | None:
-    if figure == "training_seconds":
-        return float(row["training_seconds"]) / len(row["runs"])
+    if figure == "training_work":
+        return _work(row)
     if figure == "added_share":
         return float(row["parameters_added"]) / float(row["parameters"])
     place = row.get("prices", {}) if figure in PRICES else row["figures"]
     found = place.get(figure)
     value = found["mean"] if isinstance(found, Mapping) else found
     return None if value is None else float(value)
+
+
+def _work(row: Mapping[str, Any]) -> float | None:
+    """Epochs of the deterministic network that take as long as the training."""
+    step = row.get("prices", {}).get("step_ratio")
+    return None if step is None else float(row["config"]["fit"]["epochs"] * step)
 
 
 def _is_better(check: Check, one: float, other: float) -> bool:

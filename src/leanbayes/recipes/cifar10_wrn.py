@@ -210,6 +210,8 @@ FIRST: Final[dict[str, Row]] = {
     "mean_field_exemplar": _row(
         "mean_field", fields={**MEAN_FIELD, "estimator": "exemplar", "groups": 16}, **CLEAN
     ),
+    # Less than a tenth of the epochs of `vi_scratch`.
+    "mean_field_short": _row("mean_field", fields=MEAN_FIELD, fit={"epochs": 5}, **CLEAN),
     "shared_ensemble_8": _row("shared_ensemble", fields=RANK_8, fit=MOVING, **CLEAN),
     "shared_ensemble_8_reg": _row(
         "shared_ensemble", fields=RANK_8, fit={**MOVING, **UNSURE}, ood=NOISE, **ATTACKED

@@ -12,7 +12,8 @@ class Check:
     """One comparison of two rows, or of a row and a number.
 
     Attributes:
-        figure: Name of a figure; `seconds` and others of `PRICES` are prices.
+        figure: Name of a figure; those of `PRICES` are prices. `training_work`: epochs times the
+            price of a step, which does not depend on what else the device had to do.
         one: The row that is to be better.
         other: The row that it is better than, or a number that it reaches.
         times: The other row's value is multiplied by this first.
@@ -32,7 +33,7 @@ class Claim:
     checks: tuple[Check, ...]
 
 
-PRICES: Final = ("training_seconds", "added_share", "predict_ratio_sample")
+PRICES: Final = ("training_work", "added_share", "predict_ratio_sample")
 NLL_ECE: Final = ("nll", "ece")
 
 
@@ -64,8 +65,11 @@ CLAIMS: Final[tuple[Claim, ...]] = (
         ["nll"],
     ),
     Claim(
-        "BayesAdapter: at a tenth of its time (the start, which all share, not counted)",
-        (Check("training_seconds", "mean_field", "vi_scratch", 0.1),),
+        "BayesAdapter: so it does at a tenth of its work (the start, which all share, not counted)",
+        (
+            Check("nll", "mean_field_short", "vi_scratch"),
+            Check("training_work", "mean_field_short", "vi_scratch", 0.1),
+        ),
     ),
     _beats("iBNN: 16 members beat 4 in NLL", "implicit_16", ["implicit_4"], ["nll"]),
     _beats(

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 SCRATCH: Final = {"seeds": 1, "from": "scratch"}
+CLEAN: Final = {"splits": "test,ood:tiny"}
 DROPPED: Final = {"name": ["stage*.conv2"]}
 PRIOR: Final = {"weight_decay": 1e-3, "num_data": 50_000}
 CLIMBING: Final[dict[str, Any]] = {"posterior_schedule": "constant", "kl_warmup": 0.6667}  # iBNN
@@ -37,8 +38,7 @@ def _vgg(name: str, fields: dict[str, Any], dropout: float = 0.0, **fit: Any) ->
     options: dict[str, Any] = {"size": "small"} | ({"dropout": dropout} if dropout else {})
     model = {"name": "vgg16", "options": options}
     training = {"lr": 0.05, "posterior_lr": 0.05, "weight_decay": 5e-4, **fit}
-    clean = {"splits": "test,ood:tiny"}
-    return {"name": name, "fields": fields, "fit": training, "model": model, **SCRATCH, **clean}
+    return {"name": name, "fields": fields, "fit": training, "model": model, **SCRATCH, **CLEAN}
 
 
 def _nodes(members: int) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _nodes(members: int) -> dict[str, Any]:
 
 
 LATER: Final[dict[str, dict[str, Any]]] = {
-    "vi_scratch": _row("mean_field", {"estimator": "shared", **PRIOR}),
+    "vi_scratch": _row("mean_field", {"estimator": "shared", **PRIOR}) | CLEAN,
     "shared_ensemble_scratch": _row(
         "shared_ensemble",
         {"members": 20, "init_std": 0.3, "per_channel": True, **PRIOR},
