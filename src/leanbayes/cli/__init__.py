@@ -17,6 +17,7 @@ from leanbayes.cli.demo import demo
 from leanbayes.cli.evaluate import evaluate
 from leanbayes.cli.experiment import experiment
 from leanbayes.cli.info import info
+from leanbayes.cli.join import join
 from leanbayes.cli.landscape import landscape
 from leanbayes.cli.launch import SETTINGS as LAUNCH
 from leanbayes.cli.launch import launch
@@ -40,7 +41,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-COMMANDS = (demo, train, adapt, predict, evaluate, compare, experiment, report, serve)
+COMMANDS = (demo, train, adapt, predict, evaluate, compare, join, experiment, report, serve)
 for command in (*COMMANDS, landscape, trajectory, info, methods, models, data, recipes):
     app.command()(command)
 app.command(context_settings=dict(LAUNCH))(launch)

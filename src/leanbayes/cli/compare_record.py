@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leanbayes.cli.compare_significance import significance
-from leanbayes.cli.record_file import earlier, refuse_others
+from leanbayes.cli.record_file import COMPARED, earlier, refuse_others
 from leanbayes.cli.summary import moments
 
 if TYPE_CHECKING:  # they import torch
@@ -93,7 +93,7 @@ class Record:
     def rows(self) -> list[dict[str, Any]]:
         """A row a method with a run that has ended."""
         ended = {label for label, _ in (*self.done, *self.failed)}
-        found = {k: self._row(k) for k in self.commands if k in ended} | self.others
+        found = {k: self.row(k) for k in self.commands if k in ended} | self.others
         order = dict.fromkeys((*self.table, *self.commands))
         return [found[label] for label in order if label in found]
 
@@ -109,7 +109,7 @@ class Record:
         starts = sorted(self.begun.values(), key=lambda start: start.seed)
         return {"start": {"config": self.start, "seeds": [asdict(start) for start in starts]}}
 
-    def _row(self, label: str) -> dict[str, Any]:
+    def row(self, label: str) -> dict[str, Any]:
         """Figures over the seeds; words in their place where all have failed."""
         from leanbayes.records import provenance
 
@@ -180,12 +180,12 @@ class Record:
         """Take over the runs that the file has, if they are of the same settings."""
         from leanbayes.errors import CheckpointError
 
-        found = earlier(out, {"seeds": list, "rows": list}, "leanbayes compare")
+        found = earlier(out, *COMPARED)
         if out is None or found is None:
             return
         for row in found["rows"]:
             try:
-                runs = self._kept(row)
+                runs = self.outcomes(row)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 words = f"--resume: {out} is damaged in a row ({type(error).__name__}: {error})"
                 raise CheckpointError(words) from None
@@ -224,7 +224,7 @@ class Record:
             old, new = runs[0].config, bench.config(label, runs[0].seed)
             refuse_others(out, f"a row of {label!r}", *(telling(dict(c)) for c in (old, new)))
 
-    def _kept(self, row: Row) -> list[Outcome]:
+    def outcomes(self, row: Row) -> list[Outcome]:
         """The runs of a row as they were."""
         from leanbayes.cli.compare_runs import Outcome
 

@@ -42,6 +42,7 @@ class Begun:
         hash: sha256 over the sha256 of every tensor.
         jobs: Starts and runs that shared the device with it, and itself: its seconds are those of
             all.
+        compiled: Whether its network was: the weights are others then, by rounding.
     """
 
     seed: int
@@ -49,6 +50,7 @@ class Begun:
     steps: int
     hash: str
     jobs: int = 1
+    compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Starts:
             steps=found.result.steps,
             hash=hash_of(found.model),
             jobs=self.ask.jobs,
+            compiled=fit.compile,
         )
         lb.save(found.model, folder / MODEL)
         ready.card.write(folder)
@@ -138,7 +141,7 @@ class Starts:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What a start says of itself; files of before `jobs` have none."""
+    """What a start says of itself; older files have no `jobs` and no `compiled`."""
     known: dict[str, Any] = parse_json(path, path.read_bytes())
     lacking = [key for key in ("seed", "seconds", "steps", "hash", "config") if key not in known]
     if lacking:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+# What has to be in the file of a comparison, and the command that writes it.
+COMPARED: Final = ({"seeds": list, "rows": list}, "leanbayes compare")
 
 
 def check_place(out: Path | None, *, resume: bool = False) -> None:
@@ -38,31 +41,39 @@ def save(out: Path | None, text: str) -> None:
 
 
 def earlier(out: Path | None, keys: Mapping[str, type], command: str) -> dict[str, Any] | None:
-    """What the file holds; None where there is none yet.
-
-    Args:
-        out: The file.
-        keys: What has to be in it, and of which type.
-        command: That writes such files.
-
-    Raises:
-        CheckpointError: It is damaged, or another command's.
-    """
+    """What the file of `--out` holds; None where there is none yet. Else as `record_in`."""
     from leanbayes.errors import CheckpointError
-    from leanbayes.storage import parse_json
 
     if out is None or not out.exists():
         return None
     try:
-        found = parse_json(out, out.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"cannot read {out}: {error.strerror}") from None
+        return record_in(out, keys, command)
     except CheckpointError as error:
         raise CheckpointError(f"--resume: {error}; {ADVICE}") from None
+
+
+def record_in(path: Path, keys: Mapping[str, type], command: str) -> dict[str, Any]:
+    """What a file holds.
+
+    Args:
+        path: The file.
+        keys: What has to be in it, and of which type.
+        command: That writes such files.
+
+    Raises:
+        CheckpointError: It cannot be read, is damaged, or another command's.
+    """
+    from leanbayes.errors import CheckpointError
+    from leanbayes.storage import parse_json
+
+    try:
+        found = parse_json(path, path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
     wrong = [key for key, kind in keys.items() if not isinstance(found.get(key), kind)]
     if wrong or not all(isinstance(row, dict) for row in found["rows"]):
         words = f"expected {', '.join(keys)} as `{command}` writes them"
-        raise CheckpointError(f"--resume: {out} is another kind of file: {words}; {ADVICE}")
+        raise CheckpointError(f"{path} is another kind of file: {words}")
     return found
 
 

@@ -55,17 +55,15 @@ def report(
 
 def markdown_of(results: Sequence[Path], out: Path) -> str:
     """The page of Markdown of a record of `leanbayes compare`."""
-    from leanbayes.cli.record_file import earlier
+    from leanbayes.cli.record_file import COMPARED, record_in
     from leanbayes.cli.results_page import page
-    from leanbayes.errors import CheckpointError, ConfigError
+    from leanbayes.errors import ConfigError
     from leanbayes.records import shown
 
     if len(results) != 1:
         raise ConfigError(f"--markdown takes one file of compare, found {len(results)}")
-    if not results[0].is_file():
-        raise CheckpointError(f"{results[0]}: there is no such file")
-    record = earlier(results[0], {"seeds": list, "rows": list}, "leanbayes compare")
-    if record is None or "parts" in record:
+    record = record_in(results[0], *COMPARED)
+    if "parts" in record:
         raise ConfigError("--markdown takes a record of one part of the data")
     return page(record, f"leanbayes report {shown(results[0])} --markdown {shown(out)}")
 

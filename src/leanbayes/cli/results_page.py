@@ -60,8 +60,14 @@ def _origin(record: Row, rows: Sequence[Row]) -> str:
 
 
 def _beside(start: Row) -> str:
-    jobs = start.get("jobs", 1)
-    return f" ({jobs} runs at a time)" if jobs > 1 else ""
+    return _in_words(start.get("jobs", 1), start.get("compiled", False))
+
+
+def _in_words(jobs: int, compiled: bool) -> str:
+    """What seconds depend on beside the work."""
+    words = [f"{jobs} runs at a time"] if jobs > 1 else []
+    words += ["compiled"] if compiled else []
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _mean(row: Row, name: str) -> float | None:
@@ -141,10 +147,9 @@ def _strange_words(rows: Sequence[Row]) -> str:
 def _training(row: Row) -> str:
     """Seconds; runs that shared the device or were compiled first say so."""
     jobs = max(run.get("jobs", 1) for run in row["runs"])
-    words = [f"{jobs} runs at a time"] if jobs > 1 else []
-    words += ["compiled"] if row.get("config", {}).get("fit", {}).get("compile") else []
-    more = f" ({', '.join(words)})" if words else ""
-    return f"{row['training_seconds'] / len(row['runs']):.0f}{more}"
+    compiled = bool(row.get("config", {}).get("fit", {}).get("compile"))
+    seconds = row["training_seconds"] / len(row["runs"])
+    return f"{seconds:.0f}{_in_words(jobs, compiled)}"
 
 
 QUALITY: Sequence[Column] = (
