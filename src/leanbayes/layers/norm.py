@@ -64,7 +64,10 @@ class _BatchNormHost(_NormHost, _BatchNorm):
         """Every member by its own statistics: those of its rows in training, else its running."""
         if self.training or self.running_mean is None:
             return ops.affine(self._by_rows_of_members(x), weight, bias, 1)
-        return ops.affine(normalised(x, self.form("statistics"), self.eps), weight, bias, 1)
+        statistics = self.form("statistics")
+        if _one_value(statistics) and _one_value(weight) and _one_value(bias):
+            return normalised(x, statistics, self.eps, _value(weight), _value(bias))
+        return ops.affine(normalised(x, statistics, self.eps), weight, bias, 1)
 
     def _by_rows_of_members(self, x: Tensor) -> Tensor:
         scope, statistics = self.scope, self.posterior("statistics")

@@ -138,11 +138,21 @@ def _store(values: Tensor, own: Tensor | None, further: Tensor | None) -> None:
         further.copy_(values[1:])
 
 
-def normalised(x: Tensor, form: Form | None, eps: float) -> Tensor:
-    """`(x - mean) / sqrt(variance + eps)` by given statistics [2, C], or [D, 2, C] by draw."""
+def normalised(
+    x: Tensor,
+    form: Form | None,
+    eps: float,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """`(x - mean) / sqrt(variance + eps)` by given statistics [2, C], or [D, 2, C] by draw.
+
+    Those of one draw take an affine map with them, in one kernel.
+    """
     if isinstance(form, Shared):
-        return F.batch_norm(x, form.value[0], form.value[1], None, None, False, 0.0, eps)
-    if isinstance(form, PerDraw):
+        mean, variance = form.value
+        return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps)
+    if isinstance(form, PerDraw) and weight is None and bias is None:
         value = form.value
         scale = (value[:, 1] + eps).rsqrt()
         return ops.affine(x, PerDraw(scale), PerDraw(-value[:, 0] * scale), 1)
