@@ -1,5 +1,6 @@
 """The code in README and docs runs as printed, and the files speak of what exists."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -58,3 +59,19 @@ def test_every_claim_row_has_a_command_and_a_figure_or_is_open():
         assert claim
         assert level in ("must", "then", "last")
         assert figure == "open" or (command and commit), row
+
+
+def test_the_table_of_the_readme_has_the_figures_of_its_file():
+    found = json.loads((ROOT / "results" / "cifar10_wrn.json").read_text())["rows"]
+    rows = {row["method"]: row for row in found}
+    lines = re.findall(r"^\| `(\w+)`[^|]*\|(.*)\|$", (ROOT / "README.md").read_text(), flags=re.M)
+    assert len(lines) > 10
+    for label, cells in lines:
+        _, *shown, draw = (cell.strip() for cell in cells.split("|"))
+        figures = rows[label]["runs"][0]["figures"]
+        assert rows[label]["runs"][0]["seed"] == 0
+        corrupted = figures.get("corrupted_ece")
+        expected = [f"{100 * figures['accuracy']:.2f}", f"{figures['nll']:.4f}"]
+        expected += [f"{figures['ece']:.4f}", "-" if corrupted is None else f"{corrupted:.3f}"]
+        assert shown == expected, label
+        assert draw == f"{rows[label]['prices']['predict_ratio_sample']:.2f}x", label
