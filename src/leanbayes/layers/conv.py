@@ -58,13 +58,16 @@ class ConvolutionHost(Host, _ConvNd):
         weight, before, after = ops.with_factors(
             rows, weight, before, after, first=self.transposed, groups=self.groups
         )
-        if isinstance(weight, Shared):
+        bias, between = self.form("bias"), not (before is None and after is None)
+        if isinstance(weight, Shared) and isinstance(bias, Shared) and not between:
+            y, bias = convolve(rows, weight.value, 1, bias.value), None  # as the stock layer does
+        elif isinstance(weight, Shared):
             y = ops.convolved_between(rows, weight.value, before, after, convolve, geometry)
         else:
             x = ops.scaled(rows, before, 1)
             y = ops.convolution(x, weight, None, convolve, self.transposed, geometry)
             y = ops.scaled(y, after, 1)
-        y = ops.added(y, self.form("bias"), 1)
+        y = ops.added(y, bias, 1)
         y = ops.scaled(y, self.factor("out_mask", y), 1)
         return y if rows is input else y[0]
 
@@ -102,14 +105,16 @@ class _Convolution(ConvolutionHost):
         settings = (self.stride, self.padding, self.dilation, False, zeros, self.groups)
         return ops.Geometry(*settings)
 
-    def _convolve(self, x: Tensor, weight: Tensor, blocks: int) -> Tensor:
+    def _convolve(
+        self, rows: Tensor, weight: Tensor, blocks: int, bias: Tensor | None = None
+    ) -> Tensor:
         padding: Any = self.padding
         if self.padding_mode != "zeros":
-            x = F.pad(x, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+            rows = F.pad(rows, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
         groups = self.groups * blocks
         convolve: Any = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
-        y: Tensor = convolve(x, weight, None, self.stride, padding, self.dilation, groups)
+        y: Tensor = convolve(rows, weight, bias, self.stride, padding, self.dilation, groups)
         return y
 
 
@@ -140,10 +145,12 @@ class _TransposedConvolution(ConvolutionHost, _ConvTransposeNd):
         extra = self._extra_padding(input, output_size, dims)
         convolve: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
 
-        def transposed(rows: Tensor, kernel: Tensor, blocks: int) -> Tensor:
+        def transposed(
+            rows: Tensor, weight: Tensor, blocks: int, bias: Tensor | None = None
+        ) -> Tensor:
             groups = self.groups * blocks
             y: Tensor = convolve(
-                rows, kernel, None, self.stride, self.padding, extra, groups, self.dilation
+                rows, weight, bias, self.stride, self.padding, extra, groups, self.dilation
             )
             return y
 

@@ -15,5 +15,7 @@ class BayesianGroupedLinear(BayesianConv1d, GroupedLinear):
 
     stock: ClassVar[type[nn.Module]] = GroupedLinear
 
-    def _convolve(self, x: Tensor, weight: Tensor, blocks: int) -> Tensor:
-        return products(x, weight, self.groups * blocks)
+    def _convolve(
+        self, rows: Tensor, weight: Tensor, blocks: int, bias: Tensor | None = None
+    ) -> Tensor:
+        return products(rows, weight, self.groups * blocks, bias)

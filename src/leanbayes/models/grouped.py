@@ -24,16 +24,15 @@ class GroupedLinear(nn.Conv1d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map [B, groups * I, 1] to [B, groups * O, 1]."""
-        y = products(input, self.weight, self.groups)
-        return y if self.bias is None else y + self.bias.unsqueeze(-1)
+        return products(input, self.weight, self.groups, self.bias)
 
 
-def products(x: Tensor, weight: Tensor, groups: int) -> Tensor:
-    """`W_g x_g` of every group g: [B, G * I, 1] and [G * O, I, 1] give [B, G * O, 1]."""
+def products(x: Tensor, weight: Tensor, groups: int, bias: Tensor | None = None) -> Tensor:
+    """`W_g x_g + b_g` of every group g: [B, G * I, 1] and [G * O, I, 1] give [B, G * O, 1]."""
     rows = x.reshape(len(x), groups, -1).transpose(0, 1)
     kernels = weight.reshape(groups, -1, weight.shape[1])
-    y = torch.bmm(rows, kernels.transpose(1, 2))
-    return y.transpose(0, 1).reshape(len(x), -1, 1)
+    y = torch.bmm(rows, kernels.transpose(1, 2)).transpose(0, 1).reshape(len(x), -1, 1)
+    return y if bias is None else y + bias.unsqueeze(-1)
 
 
 class GroupedMLP(nn.Module):

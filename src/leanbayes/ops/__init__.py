@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -55,7 +56,14 @@ __all__ = [
     "with_factors",
 ]
 
-Convolve = Callable[[Tensor, Tensor, int], Tensor]  # (rows, weight, blocks of channels)
+
+class Convolve(Protocol):
+    """The stock operation of a layer."""
+
+    def __call__(
+        self, rows: Tensor, weight: Tensor, blocks: int, bias: Tensor | None = None
+    ) -> Tensor:
+        """Convolve rows; `blocks` of channels have a kernel each, one below the other."""
 
 
 def linear(x: Tensor, weight: Form, bias: Form | None) -> Tensor:
