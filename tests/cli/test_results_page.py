@@ -62,7 +62,9 @@ def test_quality_and_price_stand_in_tables_with_their_errors(tmp_path):
         tmp_path, record(row("map", accuracy=0.9616), row("emp", runs=3, prices=prices, **figures))
     )
     assert "| map | 0 | 96.16 | - |" in text
-    assert "| emp | 0, 1, 2 | 96.26 ± 0.10 | 0.1187 ± 0.0010 | - | 0.0063 ± 0.0010 | - |" in text
+    assert (
+        "| emp | 0, 1, 2 | 96.26 ± 0.10 | - | 0.1187 ± 0.0010 | - | 0.0063 ± 0.0010 | - |" in text
+    )
     assert "| emp | 50 (5.0%) | 2.46x | 20 | 1.10x | 22.00x | - | 60 |" in text
     assert line(text, "| emp | -").endswith("| 0.320 ± 0.001 |")
     assert "11,760 steps, 293 s, weights `abababababababab`" in text
@@ -83,7 +85,7 @@ def test_the_sign_of_the_calibration_is_mean_confidence_less_accuracy(tmp_path):
         curves = {"reliability": json.loads(text)}
         own["evaluation"] = {"splits": {"test": {"curves": curves}}}
     text = written(tmp_path, record(row("map"), found))
-    assert f"| 0.1000 ± 0.0010 | {sum(expected) / 2:+.4f} |" in line(text, "| ecmp")
+    assert f"| 0.1000 ± 0.0010 | - | {sum(expected) / 2:+.4f} |" in line(text, "| ecmp")
     assert sum(expected) > 0.5
 
 
@@ -156,13 +158,14 @@ def test_rows_are_compared_start_by_start():
 
 
 def test_a_row_is_told_against_its_own_start(tmp_path):
-    point = begun("map", run(0, start="a", nll=0.2), run(1, start="b", nll=0.3), nll=0.25)
-    late = begun("emp", run(1, start="b", nll=0.26), nll=0.26)
+    first, second = run(0, start="a", nll=0.2), run(1, start="b", nll=0.3, accuracy=0.95)
+    point = begun("map", first, second, nll=0.25)
+    late = begun("emp", run(1, start="b", nll=0.26, accuracy=0.9475), nll=0.26)
     strange = begun("ecmp", run(1, start="c", nll=0.26), nll=0.26)
     text = written(tmp_path, record(point, late, strange))
-    assert "| emp | 1 | - | 0.2600 | -0.0400 |" in text
-    assert "| ecmp | 1 | - | 0.2600 | - |" in text
-    assert "| map | 0, 1 | - | 0.2500 | - |" in text
+    assert "| emp | 1 | - | -0.25 | 0.2600 | -0.0400 |" in text
+    assert "| ecmp | 1 | - | - | 0.2600 | - |" in text
+    assert "| map | 0, 1 | - | - | 0.2500 | - |" in text
 
 
 def trained(found, *, epochs, step):

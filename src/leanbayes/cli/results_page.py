@@ -157,7 +157,6 @@ QUALITY: Sequence[Column] = (
     ("seeds", lambda row: ", ".join(str(run["seed"]) for run in row["runs"])),
     ("accuracy %", _figure("accuracy", 2, 100)),
     ("NLL", _figure("nll")),
-    ("to its start", lambda _row: NONE),  # `_quality` knows the starts
     ("ECE", _figure("ece")),
     ("too sure by", _sure),
     ("Brier", _figure("brier")),
@@ -188,7 +187,7 @@ PRICE: Sequence[Column] = (
     ("training, s a seed", _training),
 )
 QUALITY_WORDS = (
-    "Means over the seeds and their standard errors; one seed has none. NLL to its start: the "
+    "Means over the seeds and their standard errors; one seed has none. To its start: the "
     "difference to MAP of the same start. ECE by 15 bins. Too sure by: mean confidence less "
     "accuracy; below 0 a method is not sure enough. Accuracy at 80, 90 and 95: of the most certain "
     "per cent. Diversity: disagreement of two draws (of an ensemble: members) over the error of "
@@ -205,15 +204,24 @@ PRICE_WORDS = (
 )
 
 
-def _quality(rows: Sequence[Row]) -> Sequence[Column]:
-    """The columns of quality, with the differences to the starts of these rows."""
+def _quality(rows: Sequence[Row]) -> list[Column]:
+    """The columns of quality, some with the differences to the starts of these rows."""
     point = next((row for row in rows if row["method"] == POINT), None)
 
-    def cell(row: Row) -> str:
-        found = None if row is point else gain("nll", row, point)
-        return NONE if found is None else f"{found:+.4f}"
+    def to_start(figure: str, digits: int, scale: float = 1.0) -> Column:
+        def cell(row: Row) -> str:
+            found = None if row is point else gain(figure, row, point)
+            return NONE if found is None else f"{scale * found:+.{digits}f}"
 
-    return [(name, cell if name == "to its start" else known) for name, known in QUALITY]
+        return "to its start", cell
+
+    differences = {
+        "accuracy %": to_start("accuracy", 2, 100),
+        "NLL": to_start("nll", 4),
+        "ECE": to_start("ece", 4),
+    }
+    pairs = ([column, differences.get(column[0])] for column in QUALITY)
+    return [column for pair in pairs for column in pair if column is not None]
 
 
 def _render(rows: Sequence[Row], columns: Sequence[Column]) -> str:
