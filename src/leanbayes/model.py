@@ -23,6 +23,7 @@ from leanbayes.ahead import (
 from leanbayes.calibration import Calibration
 from leanbayes.errors import PlanError
 from leanbayes.layers.base import Host
+from leanbayes.linearise import linearised
 from leanbayes.methods.assignment import in_turn
 from leanbayes.methods.base import Method
 from leanbayes.plan import MEAN, Plan, Scope, count_rows
@@ -86,12 +87,18 @@ class BayesianModel(nn.Module):
         rows = count_rows(args, kwargs)
         if plan is None:
             plan = self.training_plan(rows) if self.training else MEAN
-        self.enter(plan, rows)
-        output = self.net(*args, **kwargs)
+        if plan.mean or not self.method.linearised:
+            output = self._entered(plan, rows, args, kwargs)
+        else:
+            output = linearised(lambda: self._entered(plan, rows, args, kwargs))
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             self._recall_in_backward(output)
         self.leave()
         return output
+
+    def _entered(self, plan: Plan, rows: int, args: Any, kwargs: dict[str, Any]) -> Any:
+        self.enter(plan, rows)
+        return self.net(*args, **kwargs)
 
     def leave(self) -> None:
         """End a pass: what was drawn for it is free to go with its graph."""

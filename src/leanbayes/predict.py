@@ -151,6 +151,7 @@ class Sampler:
         return (
             is_compiled(self.model)
             and self.heads == 1
+            and not self.inner.method.linearised
             and not any(q.by_input for _, _, q, _ in self.inner.posteriors())
         )
 
@@ -313,7 +314,7 @@ class Sampler:
             plan = self.inner.method.prediction_plan(range(1), self._noise(range(1)))
             check_same(tensor_of(fast(plan, 1)), tensor_of(full(plan, 1)), limits.trunk)
             return fast
-        if self.compiled or self._sharded:
+        if self.compiled or self._sharded or self.inner.method.linearised:
             return full
         return sequential_run(self.inner, batch) or full
 

@@ -89,6 +89,11 @@ class Method(ABC):
         return False
 
     @property
+    def linearised(self) -> bool:
+        """True where draws act on the linearisation of the network, not on the network."""
+        return False
+
+    @property
     def repeats(self) -> int:
         """Copies of the batch that the objective makes, besides `samples`."""
         return 1

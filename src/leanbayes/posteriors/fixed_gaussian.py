@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from leanbayes.forms import Form, PerDraw, Shared
+from leanbayes.linearise import moved
 from leanbayes.noise import NoiseSource
-from leanbayes.plan import Granularity
+from leanbayes.plan import Drawn, Granularity, Scope
 from leanbayes.posteriors.base import Editable, Posterior
 
 
@@ -41,11 +43,19 @@ class FixedGaussian(Measured):
         base: The parameter; only its shape, type and device are read.
         std: Standard deviation of every entry until one is measured.
         fixed_row: A row without noise (the padding row of an embedding).
+        linear: The network is linear in `std * noise` (`leanbayes.linearise`).
     """
 
-    def __init__(self, base: Tensor, *, std: float = 0.0, fixed_row: int | None = None) -> None:
+    def __init__(
+        self,
+        base: Tensor,
+        *,
+        std: float = 0.0,
+        fixed_row: int | None = None,
+        linear: bool = False,
+    ) -> None:
         super().__init__()
-        self.fixed_row = fixed_row
+        self.fixed_row, self.linear = fixed_row, linear
         self.std = frozen(torch.empty_like(base))
         self.set_std(torch.full_like(base, std))
 
@@ -63,6 +73,14 @@ class FixedGaussian(Measured):
     def draw(self, base: Tensor, noise: Tensor, component: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """`base + std * noise`, [draws, *base.shape]."""
         return torch.addcmul(base, self.std, noise)
+
+    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
+        """As for any law; in a linearised pass draws are changes of the base."""
+        if not self.linear:
+            return super().realise(base, drawn, scope)
+        changes = self.std * drawn.values.to(base.dtype)
+        one = len(changes) == 1
+        return Shared(moved(base, changes[0])) if one else PerDraw(moved(base, changes))
 
     def spread(self, base: Tensor) -> Tensor:  # noqa: ARG002
         """The stored one."""
