@@ -22,6 +22,7 @@ RANKS = {
     "metrics": 1,
     "models": 1,
     "data": 1,
+    "linearise": 1,
     "plan": 1,
     "schedule": 1,
     "fused": 0,
