@@ -174,6 +174,7 @@ def test_batches_of_any_size_need_two_graphs(model_and_inputs):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a compiler beside other tests
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Inductor imports torch.jit
 @pytest.mark.parametrize("net_name", ["conv_norm", "transformer"], indirect=True)
 def test_inductor_trains_and_predicts_like_eager(model_and_inputs):
