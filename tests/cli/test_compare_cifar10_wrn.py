@@ -134,11 +134,12 @@ def test_a_table_and_a_file_are_refused(leanbayes, tmp_path):
     ("change", "words"),
     [
         ("methods.emp_norm.splits=tset", "no split is called 'tset'; did you mean 'test'?"),
+        ("suite.later=tset", "no split is called 'tset'; did you mean 'test'?"),
         ("methods.emp_norm.splits=3", "methods.emp_norm.splits: expected names of splits"),
     ],
 )
 def test_splits_of_a_row_are_checked_before_the_training(change, words, leanbayes):
-    result = leanbayes(*SMOKE, "--methods", "map,emp_norm", "--set", change)
+    result = leanbayes(*SMOKE, "--methods", "map,emp_norm,emp", "--set", change)
     assert result.code == 2
     assert words in result.err
     assert "map" not in result.out

@@ -37,6 +37,45 @@ def test_every_run_is_evaluated_and_figures_are_the_summary(leanbayes):
     assert "auroc_epistemic_digits" in record["rows"][1]["figures"]
 
 
+LATER = """[suite]
+splits = "test,ood:digits"
+later = "test"
+[suite.ood.digits]
+name = "digits"
+[methods.always]
+name = "map"
+splits = "test,ood:digits"
+"""
+
+
+def test_later_seeds_may_have_fewer_splits(leanbayes, tmp_path):
+    """Figures that the first seed alone has are its own, and say so; others are means."""
+    file, out = tmp_path / "c.toml", tmp_path / "c.json"
+    file.write_text(LATER)
+    words = ("--config", file, "--methods", "always,mean_field", "--seeds", 2, "--out", out)
+    result = leanbayes(*FEW, *words)
+    assert result.code == 0, result.err
+    record = json.loads(out.read_text())
+    splits = [[list(run["evaluation"]["splits"]) for run in row["runs"]] for row in record["rows"]]
+    assert splits == [[["test", "ood/digits"]] * 2, [["test", "ood/digits"], ["test"]]]
+    every, fewer = (row["figures"] for row in record["rows"])
+    name = "auroc_total_digits"
+    first, second = (run["figures"] for run in record["rows"][1]["runs"])
+    assert fewer[name] == {"mean": first[name], "standard_error": None, "runs": 1}
+    assert fewer["nll"]["mean"] == pytest.approx((first["nll"] + second["nll"]) / 2)
+    assert "runs" not in fewer["nll"]
+    assert every[name]["standard_error"] > 0
+    assert name not in record["rows"][1]["significance"]
+    # A file that was written before, and one with all splits for all seeds, can be gone on with.
+    for changed in ("later=test", "later=test,ood:digits"):
+        result = leanbayes(*FEW, *words, "--resume", "--set", f"suite.{changed}")
+        assert result.code == 0, result.err
+        assert "4 of 4 runs kept" in result.err
+    result = leanbayes(*FEW, *words[:4], "--suite", "test", "--seeds", 2, "--json")
+    found = [list(run["evaluation"]["splits"]) for run in record_of(result)["rows"][1]["runs"]]
+    assert found == [["test"]] * 2
+
+
 def test_the_clean_figures_are_those_without_a_suite(leanbayes):
     words = ("--methods", "mean_field", "--json")
     (bare,) = record_of(leanbayes(*FEW, *words))["rows"]

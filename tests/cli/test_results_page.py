@@ -128,6 +128,16 @@ def test_limits_of_the_splits_are_told(tmp_path):
     assert "1,000 test images. Foreign" in words
 
 
+def test_figures_of_the_first_seed_alone_are_told(tmp_path):
+    found = row("map", runs=3, nll=0.1, corrupted_nll=1.25)
+    words = "Without an error a figure is that of one seed"
+    assert words not in written(tmp_path, record(found))
+    found["figures"]["corrupted_nll"] = {"mean": 1.25, "standard_error": None, "runs": 1}
+    text = written(tmp_path, record(found))
+    assert words in text
+    assert "| map | - | 1.250 | - |" in text
+
+
 def test_all_rows_leave_nothing_open(tmp_path):
     known = table("cifar10-wrn")["methods"]
     rows = [row(label, runs=entry.get("seeds", 3)) for label, entry in known.items()]

@@ -138,4 +138,6 @@ def telling(config: dict[str, Any]) -> dict[str, Any]:
     silent = (FREE | {"compile"}) - {"epochs", "steps", "patience"}  # rounding, not the method
     fit = {key: value for key, value in config["fit"].items() if key not in silent}
     found = {**config, "fit": fit}
+    if "suite" in config:  # what later seeds are evaluated on is seen in their figures
+        found["suite"] = {key: value for key, value in config["suite"].items() if key != "later"}
     return found | ({"start": telling(config["start"])} if "start" in config else {})

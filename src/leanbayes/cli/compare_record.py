@@ -261,7 +261,18 @@ def _failures(failed: Mapping[Run, str], label: str) -> dict[str, Any]:
 
 
 def _moments(figures: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
-    return {name: moments([found.get(name) for found in figures]) for name in figures[0]}
+    """Over the runs that have a figure; with their number where others were not asked for it.
+
+    Example:
+        >>> _moments([{"nll": 0.1, "nll_pgd": 3.0}, {"nll": 0.3}])["nll_pgd"]
+        {'mean': 3.0, 'standard_error': None, 'runs': 1}
+    """
+    names = dict.fromkeys(name for found in figures for name in found)
+    values = {name: [found[name] for found in figures if name in found] for name in names}
+    return {
+        name: moments(own) | ({"runs": len(own)} if len(own) < len(figures) else {})
+        for name, own in values.items()
+    }
 
 
 def text_of(record: Row) -> str:

@@ -93,7 +93,7 @@ class Bench:
             config, arguments = self._config(label, seed, ready), arguments_of(ready)
             model = self._adapted(label, seed, ready, arguments)
         trained = time.perf_counter() - start + self._before(label, seed)
-        evaluation = self._evaluation(label, model, ready)
+        evaluation = self._evaluation(run, model, ready)
         judged = {
             name: _judged(model, part, ready, self.ask)
             for name, part in parts.items()
@@ -145,10 +145,13 @@ class Bench:
     def check_suites(self) -> None:
         """Refuse names of splits that are none before anything is trained."""
         asked = {self.lineup.splits.get(label): label for label in self.lineup.settings}
-        for label in asked.values():
-            if (suite := self._suite(label)) is not None:
+        first = self.ask.first
+        for label, seed in (
+            (label, seed) for label in asked.values() for seed in (first, first + 1)
+        ):
+            if (suite := self._suite(label, seed)) is not None:
                 with torch.random.fork_rng(devices=[]):
-                    ready = self._ready(label, self.ask.first, ahead=True)
+                    ready = self._ready(label, first, ahead=True)
                 suite.suite(ready, self.sets, self.ask.parts[0])
 
     def needs_start(self, run: Run) -> bool:
@@ -215,7 +218,7 @@ class Bench:
         return sum(begun.seconds for begun in found if begun is not None)
 
     def _config(self, label: str, seed: int, ready: Prepared) -> dict[str, Any]:
-        found = config_of(ready, replace(self.ask, suite=self._suite(label)))
+        found = config_of(ready, replace(self.ask, suite=self._suite(label, self.ask.first)))
         if self.starts is None or not self.starts_of((label, seed)):
             return found
         if label in self.lineup.assembled:
@@ -234,18 +237,18 @@ class Bench:
         return prepare(settings, data)
 
     def _evaluation(
-        self, label: str, model: lb.BayesianModel, ready: Prepared
+        self, run: Run, model: lb.BayesianModel, ready: Prepared
     ) -> dict[str, Any] | None:
-        suite, ask = self._suite(label), self.ask
+        suite, ask = self._suite(*run), self.ask
         if suite is None:
             return None
         draws = ask.draws(model.method)
         return suite.evaluated(model, ready, self.sets, ask.parts[0], draws)
 
-    def _suite(self, label: str) -> SuiteAsk | None:
-        """The suite of all, with the splits of the label where it names some."""
+    def _suite(self, label: str, seed: int) -> SuiteAsk | None:
+        """The suite of all, with the splits of the label or of the seed where there are some."""
         suite, splits = self.ask.suite, self.lineup.splits.get(label)
-        return suite if suite is None or splits is None else replace(suite, splits=splits)
+        return None if suite is None else suite.of(splits, first=seed == self.ask.first)
 
     def _prices(
         self, model: lb.BayesianModel, ready: Prepared, seed: int

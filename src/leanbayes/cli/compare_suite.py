@@ -2,6 +2,7 @@
 
 [suite]
 splits = "standard"         # as for `leanbayes evaluate --suite`
+later = "test"              # of seeds after the first, where a label names none of its own
 rows = 2000                 # corrupted, shifted and attacked: the first so many rows; or
                             # { corrupted = 2000, pgd = 1000 }
 samples = { corrupted = 5 } # draws of some splits
@@ -46,6 +47,7 @@ class SuiteAsk:
 
     Attributes:
         splits: Names, as `lb.Suite.of` takes them.
+        later: Those of all seeds but the first; the same if None.
         rows: Corrupted, shifted and attacked are the first so many rows; all if None. Or by the
             first words of names.
         samples: Draws of some splits, by the same words.
@@ -58,6 +60,7 @@ class SuiteAsk:
     """
 
     splits: str = "standard"
+    later: str | None = None
     rows: int | Mapping[str, int] | None = None
     sweep: bool = False
     examples: bool = False
@@ -76,8 +79,20 @@ class SuiteAsk:
         ood = {k: {"name": v.name, "options": listed(kept[k])} for k, v in self.ood.items()}
         names = ("splits", "rows", "sweep", "examples", "precision")
         found = {**{name: getattr(self, name) for name in names}, "ood": ood}
+        found |= {} if self.later is None else {"later": self.later}
         found |= {"samples": dict(self.samples)} if self.samples else {}
         return found | ({} if self.attack is None else {"attack": self.attack.plain()})
+
+    def of(self, splits: str | None, *, first: bool) -> SuiteAsk:
+        """The suite of one run.
+
+        Args:
+            splits: Those of its label, where it names some: all of its seeds have them.
+            first: Whether its seed is the first one.
+        """
+        if splits is not None:
+            return replace(self, splits=splits, later=None)
+        return self if first or self.later is None else replace(self, splits=self.later)
 
     def evaluated(
         self, model: lb.BayesianModel, ready: Prepared, sets: Sets, part: str, samples: int | None
@@ -128,8 +143,8 @@ def suite_asked(table: Any, given: Mapping[str, Any]) -> SuiteAsk | None:
         given: The flags; those that say something go before the file.
     """
     flags = {k: given[k] for k in ("rows", "sweep", "examples") if given[k]}
-    if given["suite"] is not None:
-        flags["splits"] = given["suite"]
+    if given["suite"] is not None:  # for all seeds
+        flags |= {"splits": given["suite"], "later": None}
     if table is None and not flags:
         return None
     if table is None and "splits" not in flags:
@@ -147,6 +162,7 @@ def suite_asked(table: Any, given: Mapping[str, Any]) -> SuiteAsk | None:
 
 def _plain(  # noqa: PLR0913
     splits: str = "standard",
+    later: str | None = None,
     rows: int | dict[str, int] | None = None,
     sweep: bool = False,
     examples: bool = False,
@@ -157,6 +173,7 @@ def _plain(  # noqa: PLR0913
 ) -> SuiteAsk:
     given: dict[str, Any] = {"splits": splits, "rows": rows, "sweep": sweep, "examples": examples}
     given |= {"precision": precision, "attack": attack, "batch_size": batch_size}
+    given["later"] = later
     return SuiteAsk(**given, samples=samples or {})
 
 

@@ -141,7 +141,14 @@ def _strange_words(rows: Sequence[Row]) -> str:
         if split in limits
     ]
     made = "Corrupted: 15 kinds at 5 severities. "
-    return made + ("; ".join(words) + ". " if words else "") + STRANGE_WORDS
+    return made + ("; ".join(words) + ". " if words else "") + STRANGE_WORDS + _first_alone(rows)
+
+
+def _first_alone(rows: Sequence[Row]) -> str:
+    """A word on figures that later seeds were not asked for."""
+    fewer = any("runs" in found for row in rows for found in row["figures"].values())
+    words = " Without an error a figure is that of one seed, also in a row with several."
+    return words if fewer else ""
 
 
 def _training(row: Row) -> str:
