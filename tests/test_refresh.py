@@ -1,4 +1,4 @@
-"""BatchNorm refresh: statistics of all data under the mean network, nothing else touched."""
+"""BatchNorm refresh: statistics of all data, by the mean network or draws, nothing else touched."""
 
 import copy
 
@@ -96,3 +96,62 @@ def test_large_offsets_do_not_cancel_the_variance():
     x = 3000 + torch.tensor([[0.0], [0.1], [0.2], [0.3]])
     lb.refresh_batchnorm(model, x.split(2))
     torch.testing.assert_close(model[0].running_var, x.double().var(0).float())
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lb.MeanField(init_std=0.7),
+        lb.SharedEnsemble(members=3, init_std=0.5),
+        lb.RankOne(members=3, init_std=0.5),
+        lb.Implicit(members=3),
+        lb.Patching(members=3, init_std=0.5),
+        lb.BatchEnsemble(members=3, init_std=0.5),
+        lb.MAP(),
+    ],
+    ids=lambda method: method.name,
+)
+def test_under_draws_one_batch_gives_what_a_training_step_would_keep(method):
+    x, y = images(12), torch.arange(12) % 2
+    model = lb.bayesianize(net(), method, example=x)
+    reference = copy.deepcopy(model).train()
+    reference.net[6].eval()  # dropout does not run in a refresh
+    for norm in norms(reference):
+        norm.momentum = 1.0
+    torch.manual_seed(3)
+    lb.objective(reference, (x, y), lb.Categorical(), include_kl=False)
+    torch.manual_seed(3)
+    assert lb.refresh_batchnorm(model, [x], draws=True) == 2
+    assert not any(module.training for module in model.eval().modules())
+    for found, expected in zip(norms(model), norms(reference), strict=True):
+        torch.testing.assert_close(found.running_mean, expected.running_mean)
+        torch.testing.assert_close(found.running_var, expected.running_var)
+
+
+def test_the_variance_under_draws_is_that_of_the_data_and_of_the_posterior():
+    """y = w x with w ~ N(m, s^2 I) has the variance m' Cov(x) m + s^2 E|x|^2; x is centred."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(8, 3, bias=False), nn.BatchNorm1d(3)).to(F64)
+    model = lb.bayesianize(plain, lb.MeanField(init_std=0.4, select=lb.select.linears))
+    x = torch.randn(20_000, 8, dtype=F64)
+    lb.refresh_batchnorm(model, x.split(1000))
+    mean_network = model.net[1].running_var.clone()
+    torch.testing.assert_close(mean_network, model.net[0].weight.square().sum(1), rtol=0.05, atol=0)
+    lb.refresh_batchnorm(model, x.split(1000), draws=True)
+    expected = mean_network + 0.4**2 * 8
+    torch.testing.assert_close(model.net[1].running_var, expected, rtol=0.05, atol=0)
+
+
+def test_members_with_statistics_of_their_own_keep_them_but_the_first():
+    x = images(12)
+    model = lb.bayesianize(net(), lb.DeepEnsemble(members=2), example=x)
+    mean = copy.deepcopy(model)
+    lb.refresh_batchnorm(mean, [x])
+    lb.refresh_batchnorm(model, [x], draws=True)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, mean.state_dict()[key]), key
+
+
+def test_draws_are_those_of_a_bayesian_model():
+    with pytest.raises(TypeError, match="expected a BayesianModel, found Sequential"):
+        lb.refresh_batchnorm(net(), [images()], draws=True)

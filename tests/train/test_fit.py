@@ -130,10 +130,25 @@ def test_batchnorm_statistics_follow_the_policy(policy):
         assert torch.equal(mean, start)
     else:
         assert not torch.equal(mean, start)
-    if policy == "refresh":
+    if policy == "refresh":  # the mean of the draws is that of the mean network, but for chance
         with torch.no_grad():
             inside = F.conv2d(x, model.net.conv.weight, model.net.conv.bias, padding=1)
-        torch.testing.assert_close(mean, inside.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(mean, inside.mean((0, 2, 3)), rtol=0.02, atol=0.002)
+
+
+def test_statistics_are_computed_anew_under_draws_and_repeat():
+    """Members far apart: activations vary by more than those of the mean network."""
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model, (x, y) = model_of(lb.BatchEnsemble(members=4, init_std=0.8)), problem()
+        torch.manual_seed(len(found))  # what was drawn before has no part in it
+        config = settings(batchnorm="refresh", lr=0.0, posterior_lr=0.0, weight_decay=0.0)
+        lb.fit(model, (x, y), lb.Categorical(), config=config)
+        found.append(model.net.norm.running_var.clone())
+    assert torch.equal(*found)
+    lb.refresh_batchnorm(model, [x])
+    assert (found[0] > 1.2 * model.net.norm.running_var).all()
 
 
 def test_the_average_of_the_weights_is_what_remains():

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from statistics import fmean
 from typing import Any, ClassVar, Final
@@ -26,12 +27,12 @@ from leanbayes.methods.post_hoc import (
     device_of,
     parsed,
 )
+from leanbayes.moments import moments_of, write_statistics
 from leanbayes.noise import KeyedNoise, NoiseSource, PortableNoise
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import MEAN, Plan, call
 from leanbayes.posteriors import Posterior
 from leanbayes.posteriors.swag import LowRankGaussian
-from leanbayes.refresh import measured_moments, refresh_batchnorm
 from leanbayes.select import Site
 
 Batch = tuple[Any, Tensor]
@@ -134,7 +135,7 @@ class SWAG(PostHoc, name="swag"):
         loss, batch = _collect(model, loader, likelihood, settings, iterates)
         iterates.write(settings.scale)
         if settings.refresh:
-            refresh_batchnorm(model, loader)
+            write_statistics(model, loader, partial(call, model))
             for k in range(self.draws or 0):
                 self._measure(model, islice(loader, settings.draw_batches), k)
         found = {"collected": float(iterates.count), "loss": loss}
@@ -156,7 +157,8 @@ class SWAG(PostHoc, name="swag"):
     def _measure(self, model: Any, loader: Iterable[Any], k: int) -> None:
         """Give one fixed draw its own BatchNorm statistics."""
         plan = self.prediction_plan([k], KeyedNoise(FIXED_SEED, [k]))
-        for layer, moments in measured_moments(model, loader, plan)[0].items():
+        run = partial(call, model, plan=plan)
+        for layer, moments in moments_of(model, loader, run)[0].items():
             values = moments.values()
             if values is not None and isinstance(layer, Host) and "statistics" in layer.slots:
                 own: Any = layer.posterior("statistics")

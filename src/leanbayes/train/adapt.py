@@ -27,8 +27,9 @@ from leanbayes.train.config import FitConfig
 from leanbayes.train.evaluation import evaluate_in_training
 from leanbayes.train.feed import Augment, Loader, every_batch
 from leanbayes.train.folder import write_file
+from leanbayes.train.keyed import seeded
 from leanbayes.train.loop import FitResult, fit
-from leanbayes.train.members import Trained, seeded, trained_members
+from leanbayes.train.members import Trained, trained_members
 from leanbayes.train.processes import Processes
 from leanbayes.train.resident import resident
 from leanbayes.train.runtime import Runtime

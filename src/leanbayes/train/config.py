@@ -68,7 +68,7 @@ class FitConfig:
         alternate_every: Epochs of a turn; the posterior has the first.
         ema: Decay of the moving average of the weights, such as 0.999.
         batchnorm: Statistics move (`train`), stay (`frozen`), or move and are computed anew from
-            the data at the end (`refresh`).
+            data and draws at the end (`refresh`).
         regularizer: `lb.OODRegularizer`; needs `ood` data.
         ood_batch_size: OOD inputs of a step, all processes together; `batch_size` if None.
         evaluate_every: Steps between evaluations; an epoch if None.

@@ -52,6 +52,15 @@ def seed_all(key: int) -> None:
     np.random.seed(key >> 31 & 0xFFFFFFFF)  # noqa: NPY002
 
 
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Torch's generators under a seed, and as before afterwards."""
+    devices = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
 class Keyed(Dataset[Any]):
     """A dataset whose randomness in `__getitem__` is keyed by (seed, epoch, index).
 

@@ -23,6 +23,7 @@ from leanbayes.train.ema import Average
 from leanbayes.train.evaluation import evaluate_in_training
 from leanbayes.train.feed import Augment, Feed, Loader, every_batch
 from leanbayes.train.folder import open_run
+from leanbayes.train.keyed import seeded
 from leanbayes.train.optim import build_optimizer
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.saving import Progress, Saver
@@ -318,7 +319,8 @@ class Trainer:
             self.average.settle(self.model)
         if self.config.batchnorm == "refresh":
             every = Loader(every_batch(self.feed.train.source, self.config), self.runtime.device)
-            refresh_batchnorm(self.model, every)
+            with seeded(self.config.seed, self.runtime.device):  # the same in all processes
+                refresh_batchnorm(self.model, every, draws=True)
         self.progress.done = True
         best = self.progress.best is not None and self.progress.best_step == self.progress.step
         self._save(best=best)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from leanbayes.methods.map import MAP
 from leanbayes.model import BayesianModel
 from leanbayes.train.config import FitConfig
 from leanbayes.train.evaluation import on_device
+from leanbayes.train.keyed import seeded
 from leanbayes.train.loop import FitResult, fit
 from leanbayes.train.runtime import Runtime
 
@@ -116,12 +115,3 @@ def together(
     model = bayesianize(net, made, example=example)
     model.method = replace(method, factory=name_of(method.factory))  # as it was asked for
     return model
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Torch's generators under a seed, and as before afterwards."""
-    devices = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        yield
