@@ -74,17 +74,6 @@ UNSURE: Final = {
     "regularizer": {"alpha": 3.0, "gamma": None},
 }
 NOISE: Final = {"eps": EPS}
-# Averages of the iterates of a constant rate, statistics of BatchNorm computed for them: SWA's way.
-# Its rate for this network, 0.05 with half the rows and half the decay, is as many turns of the
-# weights an epoch as the same one here.
-AVERAGED: Final = {
-    "lr": 0.05,
-    "posterior_lr": 0.1,
-    "schedule": "constant",
-    "posterior_schedule": "constant",
-    "ema": 0.999,
-    "batchnorm": "refresh",
-}
 # Of what has no parameters of its own.
 ALONE: Final = {"lr": 1e-2, "schedule": "cosine", "floor": 0.0}
 # Before the second convolution of a block: P; the same masks behind the norm in front of it. Rate:
@@ -208,9 +197,6 @@ FIRST: Final[dict[str, Row]] = {
         ),
         fit=MOVING,
     ),
-    # Ours: the average, and as its control the same of the point alone.
-    "shared_ensemble_average": _row("shared_ensemble", fields=SHARED, fit=AVERAGED, **CLEAN),
-    "map_average": _row("map", fit=AVERAGED, **CLEAN),
     "rank_one_cauchy": _row("rank_one", fields={**RANK_ONE, "law": "cauchy"}, fit=FACTORS, **CLEAN),
     "emp_norm": _row("patching", fields=PATCHES | {"where": "norm"}, fit=MOVING, **CLEAN),
     "ecmp_norm": _row("patching", fields=PATCHES | CROSS | {"where": "norm"}, fit=MOVING, **CLEAN),

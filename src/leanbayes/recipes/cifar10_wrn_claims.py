@@ -96,7 +96,6 @@ CLAIMS: Final[tuple[Claim, ...]] = (
     _target("shared_ensemble_head"),
     _target("shared_ensemble_dropout"),
     _target("shared_ensemble_norms"),
-    _target("shared_ensemble_average"),
     _beats(
         "As many parameters in four networks of half the width: the shared ensemble's NLL is lower",
         "shared_ensemble",
