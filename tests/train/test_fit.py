@@ -151,6 +151,17 @@ def test_statistics_are_computed_anew_under_draws_and_repeat():
     assert (found[0] > 1.2 * model.net.norm.running_var).all()
 
 
+def test_statistics_are_computed_anew_on_what_training_saw():
+    """Cut-outs move the statistics; those of plain images fit no weights that learnt with them."""
+    model, (x, y) = model_of(lb.MAP()), problem()
+    config = settings(batchnorm="refresh", lr=0.0, weight_decay=0.0)
+    lb.fit(model, (x, y), lb.Categorical(), config=config, augment=lambda x: 3 * x + 1)
+    with torch.no_grad():
+        inside = F.conv2d(3 * x + 1, model.net.conv.weight, model.net.conv.bias, padding=1)
+    torch.testing.assert_close(model.net.norm.running_mean, inside.mean((0, 2, 3)))
+    torch.testing.assert_close(model.net.norm.running_var, inside.var((0, 2, 3)))
+
+
 def test_the_average_of_the_weights_is_what_remains():
     model, seen = model_of(lb.MAP()), []
 

@@ -318,12 +318,20 @@ class Trainer:
         if self.average is not None:
             self.average.settle(self.model)
         if self.config.batchnorm == "refresh":
-            every = Loader(every_batch(self.feed.train.source, self.config), self.runtime.device)
-            with seeded(self.config.seed, self.runtime.device):  # the same in all processes
-                refresh_batchnorm(self.model, every, draws=True)
+            self._refresh()
         self.progress.done = True
         best = self.progress.best is not None and self.progress.best_step == self.progress.step
         self._save(best=best)
+
+    def _refresh(self) -> None:
+        """Statistics of what training saw: augmented inputs, from all of the data.
+
+        Those of plain inputs would make another network of weights that learnt under the others.
+        """
+        rows = every_batch(self.feed.train.source, self.config)
+        every = Loader(rows, self.runtime.device, self.augment)
+        with seeded(self.config.seed, self.runtime.device):  # the same in all processes
+            refresh_batchnorm(self.model, every, draws=True)
 
     def _result(self, seconds: float) -> FitResult:
         if self.stepper.edit is not None:
