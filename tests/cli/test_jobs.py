@@ -1,14 +1,16 @@
 """Runs side by side that need what others leave behind."""
 
+import multiprocessing
 import time
 from contextlib import closing
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from leanbayes.cli.compare_tasks import Work
-from leanbayes.cli.jobs import run_all
+from leanbayes.cli.jobs import _serve, run_all
 
 
 def done(folder, beside, name):
@@ -69,3 +71,10 @@ def test_a_start_is_trained_once_and_before_the_first_run_that_needs_it():
     assert [work.ready(task) for task in (0, ("a", 0), ("free", 0))] == [True, False, True]
     there.add(0)
     assert [work.ready(run) for run in needs] == [True, True, True, False, False]
+
+
+def test_a_process_whose_parent_was_killed_ends_without_a_word():
+    ours, theirs = multiprocessing.Pipe()
+    ours.send((0, -1))
+    ours.close()  # before the answer, and before the next run
+    assert _serve(theirs, abs, torch.get_num_threads()) is None

@@ -211,9 +211,10 @@ def _serve(pipe: Connection, work: Callable[[Any], Any], threads: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    while (run := pipe.recv()) is not None:
-        at, argument = run
-        pipe.send(_ended(work, at, argument, elsewhere=True))
+    with suppress(EOFError, ConnectionError):  # the parent was killed: nobody is to be told
+        while (run := pipe.recv()) is not None:
+            at, argument = run
+            pipe.send(_ended(work, at, argument, elsewhere=True))
 
 
 def _end_with_parent() -> None:
