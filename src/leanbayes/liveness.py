@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from leanbayes.buffers import kept_buffers
 from leanbayes.errors import ConversionError
 from leanbayes.layers.base import Host
 from leanbayes.model import BayesianModel
@@ -226,14 +227,10 @@ def _close(a: Tensor, b: Tensor) -> bool:
 def untouched(model: nn.Module) -> Iterator[None]:
     """Give buffers, modes and random states back as they were."""
     modes = [(module, module.training) for module in model.modules()]
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     cuda = sorted({b.device.index or 0 for b in model.parameters() if b.device.type == "cuda"})
     try:
-        with torch.random.fork_rng(devices=cuda):
+        with torch.random.fork_rng(devices=cuda), kept_buffers(model):
             yield
     finally:
         for module, training in modes:
             module.training = training
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)

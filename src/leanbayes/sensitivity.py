@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from leanbayes.buffers import kept_buffers
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, tensor_of
 from leanbayes.ops import at_least_float32
@@ -203,12 +204,12 @@ def _batches(
 def _evaluating(net: nn.Module) -> Iterator[None]:
     """`eval()` with gradients; modes, buffers and random states come back as they were."""
     modes = [(module, module.training) for module in net.modules()]
-    buffers = [(buffer, buffer.clone()) for buffer in net.buffers()]
     cuda = sorted({p.device.index or 0 for p in net.parameters() if p.device.type == "cuda"})
     net.eval()
     try:
         with ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=cuda))
+            stack.enter_context(kept_buffers(net))
             stack.enter_context(torch.enable_grad())
             if any(isinstance(m, nn.RNNBase) for m in net.modules()):
                 # cuDNN has no backward pass of recurrent layers in eval().
@@ -217,9 +218,6 @@ def _evaluating(net: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)
 
 
 @contextmanager

@@ -172,3 +172,37 @@ def test_the_liveness_check_leaves_no_trace(method, net_name):
     now = dict(net.named_buffers())
     assert all(torch.equal(now[name], value) for name, value in buffers.items())
     assert all(p.grad is None for p in model.parameters())
+
+
+class Replacing(nn.Module):
+    """Counts and averages by new tensors in place of its buffers; a table grows with the input."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.register_buffer("passes", torch.zeros(()))
+        self.register_buffer("average", torch.zeros(4))
+        self.register_buffer("table", torch.zeros(0))
+
+    def forward(self, x):
+        h = self.first(x)
+        self.passes = self.passes + 1
+        self.average = 0.9 * self.average + 0.1 * h.detach().mean(0)
+        if len(self.table) < len(x):
+            self.table = torch.arange(len(x), dtype=x.dtype)
+        return self.head(h)
+
+
+@pytest.mark.parametrize("looks_at_data", [False, True])
+def test_buffers_that_a_forward_pass_replaces_are_put_back(looks_at_data):
+    net, x = Replacing(), torch.randn(5, 4)
+    passes, average = net.passes, net.average
+    if looks_at_data:
+        lb.sensitivity(net, [(x, torch.arange(5) % 3)], lb.Categorical())
+    else:
+        lb.bayesianize(net, lb.MeanField(), example=x)
+    assert net.passes is passes
+    assert net.average is average
+    assert not passes.any()
+    assert not average.any()
+    assert len(net.table) >= 5  # a cache that has grown is no state

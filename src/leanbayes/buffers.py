@@ -1,0 +1,34 @@
+"""Give the buffers of a network back as they were before some passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def kept_buffers(net: nn.Module) -> Iterator[None]:
+    """Values that passes write, and tensors that they put in place of buffers, are undone."""
+    held = [(m, name, b) for m in net.modules() for name, b in m._buffers.items()]
+    values = [(buffer, buffer.clone()) for buffer in net.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in values:
+                buffer.copy_(value)
+        for module, name, before in held:
+            _put_back(module, name, before)
+
+
+def _put_back(module: nn.Module, name: str, buffer: Tensor | None) -> None:
+    """A buffer that a forward pass has replaced (`self.count = self.count + 1`).
+
+    One of another shape is a cache that has grown with the input: flags beside it may say so.
+    """
+    now = module._buffers.get(name)
+    if buffer is not None and now is not None and now.shape == buffer.shape:
+        module._buffers[name] = buffer
