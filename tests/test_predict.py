@@ -127,6 +127,20 @@ def test_a_named_trunk_runs_once_and_gives_the_same_numbers():
     assert "forward" not in net.body.__dict__
 
 
+def test_a_trunk_keeps_a_forward_of_its_own():
+    """Libraries that place or trace layers replace `forward` on the object."""
+    net = Headed().to(F64)
+    stock = net.body.forward
+    net.body.forward = doubled = lambda x: 2 * stock(x)
+    model = lb.bayesianize(net, lb.MeanField(init_std=0.3, select=lb.select.by_name("head")))
+    x = torch.randn(5, 4, dtype=F64)
+    options = {"likelihood": lb.Categorical(), "samples": 3, "seed": 0}
+    plain = lb.predict(model, x, **options)
+    fast = lb.predict(model, x, trunk="body", **options)
+    torch.testing.assert_close(fast.probs, plain.probs, rtol=1e-12, atol=1e-12)
+    assert net.body.forward is doubled
+
+
 def test_a_wrong_trunk_is_refused():
     method = lb.MeanField(init_std=0.3, select=lb.select.by_name("head"))
     x = torch.randn(5, 4, dtype=F64)
