@@ -207,3 +207,13 @@ def test_training_on_the_penalty_raises_the_mutual_information():
 def test_bad_settings_are_refused(make, words):
     with pytest.raises(lb.ConfigError, match=words):
         make()
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("method", [lb.SWAG(), lb.Laplace()], ids=lambda method: method.name)
+def test_methods_that_train_as_a_point_are_refused(method, passes):
+    """In one pass the clean rows were drawn from a law that nobody had fitted yet."""
+    model = lb.bayesianize(nn.Linear(4, 3), method).train()
+    batch, reg = (torch.randn(8, 4), torch.arange(8) % 3), lb.OODRegularizer(passes=passes)
+    with pytest.raises(lb.ConfigError, match=f"training draw of {method.name} is the same"):
+        reg.objective(model, batch, torch.randn(4, 4), lb.Categorical(), num_data=10)

@@ -190,10 +190,10 @@ class OODRegularizer:
         inner = unwrap(model)
         if inner.likelihood is not None:
             _check_categorical(inner.likelihood)
-        if not inner.method.is_random:
+        if not inner.method.is_random or inner.method.trains_as_point:
             raise ConfigError(
-                f"every draw of {inner.method.name} is the same network, so its MI is 0 and has no "
-                "gradient: the regulariser needs a random method"
+                f"every training draw of {inner.method.name} is the same network, so its MI is 0 "
+                "and has no gradient: the regulariser needs a method that is random in training"
             )
         members = inner.method.index_members
         if 0 < members < self.samples:
