@@ -318,6 +318,19 @@ def test_overlapping_selectors_are_named_with_the_layer():
     )
 
 
+def test_a_tied_tensor_belongs_to_one_part():
+    """The second part's posterior would be dropped: both layers use one draw of one law."""
+    net = nn.Sequential(nn.Embedding(7, 5), nn.Linear(5, 5), nn.Linear(5, 7))
+    net[2].weight = net[0].weight
+    both = lb.Compose([(S.embeddings, lb.MeanField()), (S.output, lb.Patching(where="all"))])
+    with pytest.raises(lb.ConfigError, match=r"overlap: '0' and '2' share their weight"):
+        lb.bayesianize(net, both)
+    assert type(net[0]) is nn.Embedding
+    # Factors beside a tied weight are tensors of their own.
+    factors = lb.Compose([(S.embeddings, lb.MeanField()), (S.output, lb.Implicit())])
+    assert len(list(lb.bayesianize(net, factors).posteriors())) == 2
+
+
 def test_a_part_without_a_layer_is_named():
     assert_refused(
         [(S.convs, lb.RankOne()), (S.by_name("conv9"), lb.MeanField())],

@@ -156,7 +156,8 @@ class Compose(Method, name="compose"):
     def check_slots(
         self, sites: Sequence[Site], slots: Mapping[str, Mapping[str, Posterior]]
     ) -> None:
-        """Raise where a part found no layer that it can act on."""
+        """Raise where a part found no layer that it can act on, or two took one tied tensor."""
+        self._check_tied(sites, slots)
         filled = {self.part_of(site) for site in sites if slots.get(site.name)}
         for index, (selector, method) in enumerate(self.parts):
             if method.converts and index not in filled:
@@ -164,6 +165,22 @@ class Compose(Method, name="compose"):
                     f"{method.name} in Compose cannot act on the layers that {selector} picks: "
                     "give them to another method, or leave the part out"
                 )
+
+    def _check_tied(
+        self, sites: Sequence[Site], slots: Mapping[str, Mapping[str, Posterior]]
+    ) -> None:
+        """A tensor has one posterior, under whatever names it is tied."""
+        owners: dict[int, tuple[str, int | None]] = {}
+        for site in sites:
+            for slot, tensor in site.tensors.items():
+                if slot not in slots.get(site.name, {}):
+                    continue
+                name, part = owners.setdefault(id(tensor), (site.name, self.part_of(site)))
+                if part != self.part_of(site):
+                    raise ConfigError(
+                        f"parts of Compose overlap: '{name}' and '{site.name}' share their {slot}, "
+                        "and two parts pick it. Leave one of the layers out of its part"
+                    )
 
     def restored(self, site: Site, tensors: Mapping[str, Tensor]) -> dict[str, Posterior]:
         """What the layer's own part reads from a checkpoint."""
