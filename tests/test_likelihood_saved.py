@@ -92,3 +92,24 @@ def score(model, x, y, samples=1):
 def test_an_unknown_name_is_refused_with_those_known():
     with pytest.raises(lb.ConfigError, match=r"'Poisson'.*HeteroscedasticGaussian"):
         likelihood_from_json({"name": "Poisson", "settings": {}})
+
+
+class Smoothed(lb.Categorical):
+    """A likelihood of a user's own, with a setting of its own."""
+
+    def __init__(self, smoothing):
+        super().__init__()
+        self.smoothing = smoothing
+
+    def settings(self):
+        return {"smoothing": self.smoothing}
+
+
+def test_a_likelihood_of_ones_own_is_read_back(tmp_path):
+    model = lb.bayesianize(nn.Linear(3, 4), lb.MeanField(), likelihood=Smoothed(0.1))
+    lb.save(model, tmp_path / "model")
+    again = lb.load(nn.Linear(3, 4), tmp_path / "model").likelihood
+    assert type(again) is Smoothed
+    assert again.smoothing == 0.1
+    with pytest.raises(lb.ConfigError, match=r"'Unseen'.*Import the module"):
+        likelihood_from_json({"name": "Unseen", "settings": {}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import isabstract
 from typing import Any
 
 from leanbayes.errors import ConfigError
@@ -22,8 +23,16 @@ _KINDS: tuple[type[Likelihood], ...] = (Categorical, Bernoulli, Gaussian, Hetero
 
 
 def likelihood_from_json(data: Mapping[str, Any]) -> Likelihood:
-    """Rebuild a likelihood from its name and settings."""
-    known = {cls.__name__: cls for cls in _KINDS}
+    """Rebuild a likelihood from its name and settings; classes of users go by their names too."""
+    own = [cls for cls in _subclasses(Likelihood) if not isabstract(cls)]  # type: ignore[type-abstract]
+    known = {cls.__name__: cls for cls in (*own, *_KINDS)}
     if data.get("name") not in known:
-        raise ConfigError(f"unknown likelihood {data.get('name')!r}; expected {sorted(known)}")
+        raise ConfigError(
+            f"unknown likelihood {data.get('name')!r}; expected {sorted(known)}. Import the module "
+            "of a class of your own first"
+        )
     return known[data["name"]](**data["settings"])
+
+
+def _subclasses(cls: type[Likelihood]) -> list[type[Likelihood]]:
+    return [s for child in cls.__subclasses__() for s in (*_subclasses(child), child)]
