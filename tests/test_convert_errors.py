@@ -139,3 +139,11 @@ def test_whole_network_calls_go_through_sampling():
     assert torch.equal(model.net(x), model(x))
     with pytest.raises(lb.PlanError, match="per_row"), model.sampling(lb.Plan(per_row=True)):
         pass
+
+
+def test_a_loss_is_no_likelihood():
+    """It was kept with the model, whose checkpoint could then not be loaded."""
+    net = nn.Linear(4, 3)
+    with pytest.raises(lb.ConfigError, match="found CrossEntropyLoss"):
+        lb.bayesianize(net, lb.MeanField(), likelihood=nn.CrossEntropyLoss(torch.ones(3)))
+    assert type(net) is nn.Linear

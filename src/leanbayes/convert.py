@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from leanbayes.errors import ConversionError
+from leanbayes.errors import ConfigError, ConversionError
 from leanbayes.layers.base import Host, original_class
+from leanbayes.likelihood import Likelihood
 from leanbayes.liveness import check_alive, tied_slots, untouched
 from leanbayes.methods.base import Method
 from leanbayes.model import BayesianModel, is_sequence_first, unwrap
@@ -72,6 +73,7 @@ def bayesianize(
         >>> len(model.report.converted)
         2
     """
+    _check_likelihood(likelihood)
     found = survey(net, dropout=method.takes_dropout)
     sites = mark_ends(found.sites, _order(net, found.sites, example))
     method = method.prepared(net, sites, data=data, likelihood=likelihood, scores=scores)
@@ -140,6 +142,15 @@ def collapse(model: nn.Module, member: int | None = None) -> nn.Module:
     settle(net, member)
     revert(net, source.flags)
     return net
+
+
+def _check_likelihood(likelihood: Any) -> None:
+    """A loss has no probabilities to predict with, and no checkpoint could be read with it."""
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise ConfigError(
+            "likelihood is one of leanbayes, lb.Categorical() say, and no loss: found "
+            f"{type(likelihood).__name__}"
+        )
 
 
 def _order(net: nn.Module, sites: Sequence[Site], example: Any) -> list[str] | None:
