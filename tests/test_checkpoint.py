@@ -166,3 +166,30 @@ def test_names_in_a_manifest_cannot_leave_the_directory(saved):
     (path / "MANIFEST.json").write_text(json.dumps(manifest))
     with pytest.raises(lb.CheckpointError, match="no manifest"):
         lb.load(make_net(), path)
+
+
+def tied_or_not(tied):
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    if tied:
+        net[2].weight = net[0].weight
+    return net
+
+
+@pytest.mark.parametrize("posterior_only", [False, True])
+@pytest.mark.parametrize(("tied", "alone"), [(True, "file"), (False, "network")])
+def test_ties_of_the_file_are_those_of_the_network(tied, alone, posterior_only, tmp_path):
+    """One layer's values would overwrite the other's, or one draw would become two."""
+    net, other = tied_or_not(tied), tied_or_not(not tied)
+    state = net.state_dict()
+    lb.save(lb.bayesianize(net, lb.MeanField()), tmp_path / "m", posterior_only=posterior_only)
+    if posterior_only and not tied:
+        words = "differs"  # no weights of a tied network have both hashes
+    else:
+        words = f"'2.weight' is tied to '0.weight' in the {alone} alone"
+    other.load_state_dict(state)
+    with pytest.raises(lb.CheckpointError, match=words):
+        lb.load(other, tmp_path / "m")
+    assert type(other[0]) is nn.Linear
+    alike = tied_or_not(tied)
+    alike.load_state_dict(state)
+    lb.load(alike, tmp_path / "m")

@@ -83,6 +83,7 @@ def load(net: nn.Module, path: str | Path) -> BayesianModel:
     slots = {s.name: _slots(method, s, saved) for s in sites if s.name in saved.layers}
     tie(sites, slots)
     state = _complete_state(net, slots, saved, likelihood)
+    _check_ties(net, state, saved)
     model = assemble(Draft(net, method, sites, slots, found.skipped, likelihood))
     model.fingerprint, model.calibration = fingerprint, calibration
     model.load_state_dict(state)
@@ -199,6 +200,23 @@ def _expected_state(
             prefix = ".".join(part for part in ("net", name, "slots", slot) if part)
             expected.update({f"{prefix}.{k}": v for k, v in posterior.state_dict().items()})
     return expected
+
+
+def _check_ties(net: nn.Module, state: Mapping[str, Tensor], saved: Saved) -> None:
+    """A tied tensor has one value and one draw: the file and the network must agree on it."""
+    parameters = {f"net.{name}": p for name, p in net.state_dict(keep_vars=True).items()}
+    first: dict[int, str] = {}
+    for key, parameter in parameters.items():
+        if not isinstance(parameter, nn.Parameter):
+            continue
+        here, there = first.setdefault(id(parameter), key), saved.aliases.get(key, key)
+        apart = here not in (key, there) and not torch.equal(state[here], state[key])
+        if apart or (there in parameters and parameters[there] is not parameter):
+            raise CheckpointError(
+                f"{saved.path} is for another network: '{_base_key(key)}' is tied to "
+                f"'{_base_key(here if apart else there)}' in the "
+                f"{'network' if apart else 'file'} alone"
+            )
 
 
 def _own_tensor(key: str, own: Tensor, saved: Saved) -> Tensor:
