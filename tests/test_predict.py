@@ -96,6 +96,20 @@ def test_the_deterministic_beginning_of_a_sequential_runs_once():
     torch.testing.assert_close(fast.probs, total, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("reused", ["activation", "layer", "forward"])
+def test_a_sequential_keeps_modules_at_two_places_and_a_forward_of_its_own(reused):
+    layer, act = nn.Linear(4, 4), nn.Tanh()
+    again = nn.Linear(4, 4) if reused == "activation" else layer
+    net = nn.Sequential(layer, act, again, act, nn.Linear(4, 3)).to(F64)
+    if reused == "forward":
+        stock = net.forward
+        net.forward = lambda x: stock(2 * x)
+    head = lb.MeanField(init_std=0.0, select=lb.select.output)
+    model, x = lb.bayesianize(net, head, likelihood=lb.Categorical()), torch.randn(5, 4, dtype=F64)
+    expected = torch.softmax(model.eval()(x), 1)
+    torch.testing.assert_close(lb.predict(model, x).probs, expected, rtol=1e-12, atol=1e-12)
+
+
 class Headed(nn.Module):
     def __init__(self):
         super().__init__()

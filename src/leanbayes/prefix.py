@@ -22,9 +22,9 @@ from leanbayes.plan import MEAN, Plan, Run, call, count_rows, fold
 def sequential_run(model: BayesianModel, inputs: Any) -> Run | None:
     """Split a Sequential before its first random child; None where there is nothing to gain."""
     net = model.net
-    if type(net).forward is not nn.Sequential.forward or _has_hooks(net):
+    if not isinstance(net, nn.Sequential) or _is_intercepted(net):
         return None
-    children = list(net.children())
+    children = list(net)  # `children()` would name a module that stands at two places once
     first = next((i for i, child in enumerate(children) if _is_random(child)), len(children))
     if first == 0 or not isinstance(inputs, Tensor):
         return None
@@ -109,5 +109,7 @@ def _is_random(module: nn.Module) -> bool:
     return any(isinstance(m, Host) and len(m.slots) for m in module.modules())
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+def _is_intercepted(net: nn.Sequential) -> bool:
+    """True where a pass is more than its children one after another."""
+    own = type(net).forward is not nn.Sequential.forward or "forward" in net.__dict__
+    return own or bool(net._forward_hooks or net._forward_pre_hooks)
