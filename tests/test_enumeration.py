@@ -19,6 +19,11 @@ class Net(nn.Module):
         return self.head(torch.relu(self.norm(self.first(x))))
 
 
+class Named(Net):
+    def forward(self, x):
+        return self.head(input=torch.relu(self.norm(self.first(x))))
+
+
 class Scaled(Net):
     def forward(self, x):
         return 2 * super().forward(x)
@@ -39,8 +44,9 @@ def probs_of_heads(model, x):
     return torch.stack([F.linear(features, weight[k], bias[k]).softmax(-1) for k in range(5)])
 
 
-def test_an_output_bank_alone_gives_the_average_over_its_copies_whatever_the_samples():
-    model, x = converted(where="output", exact_output=True)
+@pytest.mark.parametrize("net_type", [Net, Named])
+def test_an_output_bank_alone_gives_the_average_over_its_copies_whatever_the_samples(net_type):
+    model, x = converted(net_type, where="output", exact_output=True)
     heads = probs_of_heads(model, x)
     p = lb.predict(model, x, likelihood=lb.Categorical(), samples=1, seed=0)
     torch.testing.assert_close(p.probs, heads.mean(0), rtol=1e-12, atol=1e-12)

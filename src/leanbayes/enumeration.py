@@ -72,11 +72,11 @@ def enumerated(model: BayesianModel, run: Run, heads: int) -> Run:
     host = output_host(model)
 
     def run_all(plan: Plan, samples: int) -> Tensor:
-        inputs = _captured(host, run, plan, samples)
+        args, kwargs = _captured(host, run, plan, samples)
         outputs = []
         for k in range(heads):
             with model.under(replace(plan, noise=ChosenCopy(k, heads))):
-                outputs.append(host(*inputs))
+                outputs.append(host(*args, **kwargs))
         every = torch.stack(outputs)  # [heads, samples * R, ...]
         by_sample = every.reshape(heads, samples, -1, *every.shape[2:]).transpose(0, 1)
         return by_sample.flatten(0, 2)
@@ -84,18 +84,17 @@ def enumerated(model: BayesianModel, run: Run, heads: int) -> Run:
     return run_all
 
 
-def _captured(host: Host, run: Run, plan: Plan, samples: int) -> tuple[Any, ...]:
-    """What the output layer was given in a pass whose result it is."""
-    seen: list[tuple[Any, Any]] = []
-    handle = host.register_forward_hook(lambda _m, args, output: seen.append((args, output)))
+def _captured(host: Host, run: Run, plan: Plan, samples: int) -> tuple[Any, Any]:
+    """Arguments and keywords of the output layer in a pass whose result it is."""
+    seen: list[tuple[Any, Any, Any]] = []
+    handle = host.register_forward_hook(lambda _m, *call: seen.append(call), with_kwargs=True)
     try:
         result = tensor_of(run(plan, samples))
     finally:
         handle.remove()
-    if len(seen) != 1 or seen[0][1] is not result:
+    if len(seen) != 1 or seen[0][2] is not result:
         raise ConfigError(
             "the network changes what its output layer gives, or calls it more than once, so its "
             "heads cannot be enumerated: write exact_output=False"
         )
-    inputs: tuple[Any, ...] = seen[0][0]
-    return inputs
+    return seen[0][:2]
