@@ -155,3 +155,17 @@ def test_members_with_statistics_of_their_own_keep_them_but_the_first():
 def test_draws_are_those_of_a_bayesian_model():
     with pytest.raises(TypeError, match="expected a BayesianModel, found Sequential"):
         lb.refresh_batchnorm(net(), [images()], draws=True)
+
+
+def test_a_norm_may_be_called_by_keyword():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm2d(2)
+
+        def forward(self, x):
+            return self.norm(input=x)
+
+    named, x = Named().to(F64), images()
+    lb.refresh_batchnorm(named, [(x, None)])
+    torch.testing.assert_close(named.norm.running_mean, x.mean((0, 2, 3)))

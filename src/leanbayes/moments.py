@@ -96,6 +96,11 @@ def _run(model: nn.Module, loader: Iterable[Any], run: Run) -> int:
     return batches
 
 
+def _noting(found: Moments) -> Callable[..., None]:
+    """A hook that takes the input of a BatchNorm, by position or by keyword."""
+    return lambda _, args, kwargs: found.add(args[0] if args else kwargs["input"])
+
+
 @contextmanager
 def _watching(model: nn.Module, layers: list[_BatchNorm], moments: list[Moments]) -> Iterator[None]:
     """Evaluation mode, hence no draws but of a plan, but for the BatchNorms: inputs are noted.
@@ -105,7 +110,7 @@ def _watching(model: nn.Module, layers: list[_BatchNorm], moments: list[Moments]
     modes = [(module, module.training) for module in model.modules()]
     before = [(b, b.clone()) for layer in layers for b in layer.buffers(recurse=False)]
     handles = [
-        layer.register_forward_pre_hook(lambda _, args, found=found: found.add(args[0]))
+        layer.register_forward_pre_hook(_noting(found), with_kwargs=True)
         for layer, found in zip(layers, moments, strict=True)
     ]
     model.eval()

@@ -1,5 +1,6 @@
 """Laplace with Kronecker factors: exact on linear models, weight and bias in one law."""
 
+import copy
 import math
 
 import pytest
@@ -135,3 +136,23 @@ def test_layers_that_have_no_kronecker_factors_are_named():
     model = converted(net, structure="kronecker")
     with pytest.raises(lb.ConfigError, match=r"output of the network.*structure='diagonal'"):
         lb.fit_posterior(model, [labelled(regression()[0])], lb.Categorical())
+
+
+class Named(nn.Module):
+    def __init__(self, head):
+        super().__init__()
+        self.head = head
+
+    def forward(self, x):
+        return self.head(input=x)
+
+
+def test_the_last_layer_may_be_called_by_keyword():
+    data, head = batches(regression(outputs=2)), nn.Linear(3, 2)
+    state, found = copy.deepcopy(head.state_dict()), []
+    for net in (head, Named(nn.Linear(3, 2))):
+        layer = getattr(net, "head", net)
+        layer.load_state_dict(state)
+        lb.fit_posterior(converted(net, structure="kronecker"), data, lb.Gaussian())
+        found.append(kronecker_covariance(layer.slots["weight"]))
+    torch.testing.assert_close(*found)

@@ -111,7 +111,11 @@ class Kronecker(Curvature):
     def add(self, inputs: Any, target: Tensor, likelihood: Likelihood) -> Tensor:
         """Products of the layer's inputs, and the Hessian of its outputs."""
         calls: list[tuple[Tensor, Tensor]] = []
-        handle = self.host.register_forward_hook(lambda _, args, out: calls.append((args[0], out)))
+
+        def note(_layer: nn.Module, args: Any, kwargs: Any, out: Tensor) -> None:
+            calls.append((args[0] if args else kwargs["input"], out))
+
+        handle = self.host.register_forward_hook(note, with_kwargs=True)
         try:
             output = tensor_of(call(self.model, inputs, plan=MEAN))
         finally:
