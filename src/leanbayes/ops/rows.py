@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from leanbayes.errors import PlanError
-from leanbayes.forms import Form, PerDraw, Shared
+from leanbayes.forms import Form, PerDraw, Selected, Shared
 from leanbayes.fused import scale_rows, scales
 
 
@@ -20,6 +20,7 @@ def is_turned(x: Tensor) -> bool:
 
 def affine(x: Tensor, weight: Form | None, bias: Form | None, channel_dim: int) -> Tensor:
     """`x * weight + bias` along one channel dimension, by block of rows."""
+    weight, bias = _gathered(weight), _gathered(bias)
     draws = max(_draws(weight), _draws(bias))
     if channel_dim == 1 and 1 < draws < x.shape[0] and is_turned(x):
         rows = blocks(x, draws)  # backward sums over rows and positions at once
@@ -33,6 +34,13 @@ def _affine(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
         return torch.addcmul(b, x, w)
     y = x if w is None else x * w
     return y if b is None else y + b
+
+
+def _gathered(form: Form | None) -> Form | None:
+    """Copies of a norm's tensor are small, whatever its dimensions: each draw takes its own."""
+    if not isinstance(form, Selected):
+        return form
+    return PerDraw(form.values.index_select(0, form.component))
 
 
 def _draws(form: Form | None) -> int:
