@@ -10,6 +10,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import leanbayes as lb
+from leanbayes.noise import KeyedNoise
 
 F64 = torch.float64
 S = lb.select
@@ -208,6 +209,30 @@ def test_unmatched_layers_stay_as_they_are():
     assert [layer.name for layer in model.report.converted] == ["head"]
     assert type(net.conv1) is nn.Conv2d
     assert torch.equal(model.eval()(inputs), before.eval()(inputs))
+
+
+@pytest.mark.parametrize("still", [lb.MAP(), lb.Partial(rate=0.0)], ids=lambda method: method.name)
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+def test_a_part_without_noise_leaves_the_draws_of_the_others(still, first):
+    """Wherever it stands: the plan of the mean network is that of its own layers alone."""
+    net, inputs, _ = build("conv_norm")
+    plain = lb.bayesianize(copy.deepcopy(net), lb.MeanField(select=S.output, init_std=0.3))
+    parts = [(S.norms, still), (S.output, lb.MeanField(init_std=0.3))]
+    model = lb.bayesianize(net, lb.Compose(parts if first else parts[::-1]))
+    options = {"likelihood": lb.Categorical(), "samples": 4, "seed": 1}
+    found = lb.predict(model, inputs, **options)
+    assert found.epistemic.max() > 1e-4
+    assert torch.equal(found.probs, lb.predict(plain, inputs, **options).probs)
+    plan = model.train().training_plan(2 * ROWS, 2)
+    assert (plan.groups, plan.per_row, plan.mean) == (2, True, False)
+    batch = inputs, torch.arange(ROWS) % CLASSES
+    lb.objective(model, batch, lb.Categorical(), num_data=9, samples=2).loss.backward()
+
+
+def test_parts_without_noise_plan_the_mean_network():
+    method = lb.Compose([(S.norms, lb.Partial(rate=0.0)), (S.output, lb.MAP())])
+    assert method.training_plan(ROWS, 2).mean
+    assert method.prediction_plan([0, 1], KeyedNoise(0, [0, 1])).mean
 
 
 def test_granularities_mix_in_one_pass():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from leanbayes.errors import ConfigError
 from leanbayes.methods.base import KLKind, Method, method_named
 from leanbayes.noise import NoiseSource
-from leanbayes.plan import Plan
+from leanbayes.plan import MEAN, Plan
 from leanbayes.posteriors import Posterior
 from leanbayes.select import Selector, Site
 
@@ -200,6 +200,9 @@ class Compose(Method, name="compose"):
     def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:
         """The parts' plans in one: slots of granularity `batch` draw once a group all the same."""
         plans = [m.training_plan(rows, samples, step) for _, m in self.parts]
+        plans = [plan for plan in plans if not plan.mean]  # a part without noise says nothing
+        if not plans:
+            return MEAN
         component = _finest([p.component for p in plans if p.component is not None])
         groups = [plan.groups for plan in plans]
         if all(count == groups[0] for count in groups):
@@ -216,8 +219,9 @@ class Compose(Method, name="compose"):
 
     def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan:
         """Keyed draws of every part; sample t uses member t mod K where there is an index."""
-        method = next((m for _, m in self.parts if m.index_members), self.parts[0][1])
-        return method.prediction_plan(samples, noise)
+        indexed = [m for _, m in self.parts if m.index_members]
+        drawing = indexed or [m for _, m in self.parts if m.is_random]
+        return drawing[0].prediction_plan(samples, noise) if drawing else MEAN
 
     def reduce_kl(self, terms: Tensor, part: int = 0) -> Tensor:
         """As the part reduces its own terms."""
