@@ -180,6 +180,26 @@ def test_members_have_equal_weight_in_prediction_and_five_draws_each():
     torch.testing.assert_close(uneven.probs, outputs.mean(0).detach(), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("chunk", [1, 100])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_predictions_draw_from_the_posterior_and_not_from_the_prior(layers, chunk):
+    """T2.5: eq. (25) of the paper integrates over p(Z). The network is the product of its z."""
+    net = nn.Sequential(*(nn.Linear(1, 1, bias=False, dtype=F64) for _ in range(layers)))
+    model = converted(net, members=2)
+    mean, std = torch.tensor([2.0, -0.5], dtype=F64), torch.tensor([0.3, 0.02], dtype=F64)
+    with torch.no_grad():
+        for layer, q in zip(net, banks(model), strict=True):
+            layer.weight.fill_(1)
+            q.location.copy_(mean[:, None])
+            q.rho.copy_(std.expm1().log()[:, None])
+    options = {"likelihood": lb.Gaussian(), "seed": 0, "keep_samples": True, "chunk": chunk}
+    found = lb.predict(model, torch.ones(1, 1, dtype=F64), samples=2000, **options).samples
+    z = found[:, 0, 0, 0].reshape(1000, 2)  # sample t is of member t mod 2
+    variance = (mean**2 + std**2) ** layers - mean ** (2 * layers)
+    assert ((z.mean(0) - mean**layers) / (variance / 1000).sqrt()).abs().max() < 5
+    torch.testing.assert_close(z.var(0), variance, rtol=0.25, atol=0)
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"side": "out"}, {"assign": "interleave"}, {"granularity": "batch"}]
 )

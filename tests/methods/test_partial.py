@@ -8,9 +8,10 @@ import torch
 from partial_cases import F64, batch, masks, partial, small
 from torch import nn
 from torch.func import functional_call, jacrev
+from torch.nn import functional as F
 
 import leanbayes as lb
-from leanbayes.noise import FreshNoise
+from leanbayes.noise import FreshNoise, KeyedNoise
 
 
 def test_draws_move_the_mask_alone_and_every_mean_learns():
@@ -31,6 +32,24 @@ def test_draws_move_the_mask_alone_and_every_mean_learns():
             still = (p == before[name]).sum()
             # The norm takes the mean of its channel away, and with it the bias of the convolution.
             assert still == 0 or name == "conv.bias", name
+
+
+@pytest.mark.parametrize("preset", ["recommended", "paper"])
+def test_entries_of_a_transposed_convolution_are_random_like_others(preset):
+    """T3.7: nothing in the mathematics prevents what the paper leaves out."""
+    torch.manual_seed(0)
+    net = nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2, bias=False).to(F64)
+    weight, x = net.weight.detach().clone(), torch.randn(5, 4, 3, 3, dtype=F64)
+    model = partial(net, 0.25, "magnitude", preset=preset, init_std=0.3)
+    chosen = torch.zeros(weight.numel(), dtype=torch.bool)
+    chosen[net.slots["weight"].entries] = True
+    assert chosen.sum() == 27
+    assert weight.flatten().abs()[chosen].min() > weight.flatten().abs()[~chosen].max()
+    plan = lb.Plan(groups=1, noise=KeyedNoise(0, [3]))
+    noise = KeyedNoise(0, [3]).normal("weight", 1, (27,), weight)[0]
+    drawn = weight.flatten().index_put((net.slots["weight"].entries,), 0.3 * noise, accumulate=True)
+    expected = F.conv_transpose2d(x, drawn.reshape(weight.shape), stride=2, groups=2)
+    torch.testing.assert_close(model(x, plan=plan), expected, rtol=1e-12, atol=1e-12)
 
 
 def matched_pair():

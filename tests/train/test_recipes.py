@@ -181,6 +181,15 @@ def test_partial_networks_have_an_undivided_kl_from_a_fifth_to_a_hundredth():
     assert warm == pytest.approx([1.6 / 1250, 1.6, 1.6, 0.16, 0.16])
 
 
+@pytest.mark.parametrize(("name", "rows"), [("cityscapes", 2975), ("svhn-small", 73_257)])
+def test_partial_networks_train_on_the_usual_splits(name, rows):
+    """T3.6: the paper prints 4500 images of Cityscapes and 732K of SVHN."""
+    found = recipe(f"pbn-{name}")
+    steps_per_epoch = -(-rows // found.config.batch_size)
+    assert found.config.kl_weight == rows
+    assert f"counts {steps_per_epoch} steps an epoch" in found.notes
+
+
 def test_rank_one_schedules():
     cifar, imagenet = recipe("rank1-cifar10"), recipe("rank1-imagenet-cauchy")
     expected = [0.1, 0.1, 0.02, 0.004, 0.0008]
