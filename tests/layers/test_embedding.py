@@ -162,3 +162,27 @@ def test_positions_given_once_for_all_rows_are_drawn_by_row():
     torch.testing.assert_close(folded, lb.predict(model, ids, **options).probs, rtol=1e-12, atol=0)
     y = model.train()(ids[:1].expand(6, 5))
     assert len({tuple(row.tolist()) for row in y}) == 6
+
+
+COPIES = {
+    "layer": lb.Patching(where="all", init_std=0.3),
+    "element": lb.Patching(where="all", cross=True, init_std=0.3),
+    "network": lb.Patching(where="all", scope="network", init_std=0.3),
+    "deep_ensemble": lb.DeepEnsemble(members=5, init_std=0.3),
+}
+
+
+@pytest.mark.parametrize("method", COPIES.values(), ids=COPIES)
+def test_copies_of_a_table_share_the_padding_row_before_and_after_a_step(method):
+    layer, ids = table(3), torch.tensor([[3, 1, 2], [4, 3, 0]])
+    with torch.no_grad():
+        layer.weight[3] = 0.3
+    model = lb.bayesianize(layer, method, example=ids).train()
+    optimizer = torch.optim.SGD(lb.param_groups(model, lr=0.1), momentum=0.9)
+    for _ in range(2):
+        plan = method.prediction_plan(range(5), KeyedNoise(0, range(5)))
+        y = model(ids.repeat(5, 1), plan=plan).reshape(5, *ids.shape, 8)
+        assert_equal(y[:, ids == 3], torch.full((5, 2, 8), 0.3, dtype=torch.float64))
+        assert y[:, ids != 3].std(0).max() > 0.05
+        y.square().sum().backward()
+        optimizer.step()

@@ -120,12 +120,12 @@ class DeepEnsemble(Method, name="deep_ensemble"):
         if self._fresh is not None:
             return _slots(site, self._fresh.pop(site.name))
         if self.init_std is not None:
-            return _slots(site, [_jittered(site.layer, self.init_std) for _ in self._further])
+            return _slots(site, [_jittered(site, self.init_std) for _ in self._further])
         return _slots(site, [_reset(site) for _ in self._further])
 
     def restored(self, site: Site, tensors: Mapping[str, Tensor]) -> dict[str, Posterior]:  # noqa: ARG002
         """Members to be filled: no factory is needed."""
-        return _slots(site, [_jittered(site.layer, 0.0) for _ in self._further])
+        return _slots(site, [_jittered(site, 0.0) for _ in self._further])
 
     @property
     def _further(self) -> range:
@@ -205,12 +205,14 @@ def _layer_of(net: nn.Module, site: Site) -> nn.Module:
     return layer.to(next(iter(site.tensors.values())).device) if shapes else layer
 
 
-def _jittered(layer: nn.Module, std: float) -> nn.Module:
-    other = copy.deepcopy(layer)
+def _jittered(site: Site, std: float) -> nn.Module:
+    other = copy.deepcopy(site.layer)
     with torch.no_grad():
-        for parameter in other.parameters(recurse=False):
-            if std:
-                parameter.mul_(1 + std * torch.randn_like(parameter))
+        for parameter in other.parameters(recurse=False) if std else ():
+            noise = 1 + std * torch.randn_like(parameter)
+            if site.fixed_row is not None:
+                noise[site.fixed_row] = 1
+            parameter.mul_(noise)
     return other
 
 

@@ -163,6 +163,7 @@ class Patching(Method, name="patching"):
                 granularity=self.granularity,
                 input_dim=site.host.input_dim(site.layer),
                 input_groups=site.host.input_groups(site.layer),
+                fixed_row=site.fixed_row,
             )
             for slot, tensor in site.tensors.items()
             if not (self.scope == "input" and tensor.dim() == 1)  # biases have no input units

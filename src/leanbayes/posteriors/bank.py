@@ -48,6 +48,7 @@ class Bank(Posterior):
         granularity: One draw a `batch` (group) or a `row`.
         input_dim: Which dimension of the tensor counts its input units.
         input_groups: Groups of a convolution, whose rows count their own inputs in dim 1.
+        fixed_row: A row that all copies share (the padding row of an embedding).
     """
 
     closed_form = True
@@ -67,6 +68,7 @@ class Bank(Posterior):
         granularity: Granularity = "batch",
         input_dim: int = 1,
         input_groups: int = 1,
+        fixed_row: int | None = None,
     ) -> None:
         super().__init__()
         self.copies, self.index, self.zero_copy, self.keep = members, index, zero_copy, keep
@@ -78,6 +80,8 @@ class Bank(Posterior):
         self.further: nn.Parameter | None = None
         if further:
             noise = 1 + jitter * torch.randn((further, *base.shape), device=base.device)
+            if fixed_row is not None:  # it gets no gradient, so that it stays what it is
+                noise[:, fixed_row] = 1
             self.further = nn.Parameter(base.detach() * noise.to(base.dtype))
 
     @property
