@@ -119,6 +119,20 @@ def test_other_rows_of_the_file_stay_when_some_are_asked_for(leanbayes, tmp_path
     assert found[1][1] == found[0][0]
 
 
+def test_rows_are_tested_against_the_point_of_the_table_also_where_another_one_is_asked_for(
+    leanbayes, tmp_path
+):
+    out = tmp_path / "table.json"
+    for rows in ("map", "map_longer,emp_norm"):
+        words = ("--methods", rows, "--suite", "test", "--seeds", 1, "--out", out, "--resume")
+        assert leanbayes(*SMOKE, *words).code == 0
+    found = {row["method"]: row for row in json.loads(out.read_text())["rows"]}
+    for label in ("map_longer", "emp_norm"):
+        gap = [found[k]["figures"]["nll"]["mean"] for k in (label, "map")]
+        difference = found[label]["significance"]["nll"]["difference"]
+        assert difference == pytest.approx(gap[0] - gap[1])
+
+
 def test_a_table_and_a_file_are_refused(leanbayes, tmp_path):
     file = tmp_path / "c.toml"
     file.write_text("")

@@ -58,8 +58,28 @@ def test_seeds_apart_are_joined_to_what_one_command_gives(piece, joined):
 def test_rows_of_one_file_alone_stay_as_they_were(piece, joined):
     files = [piece(name, "--methods", name, "--seeds", 1) for name in ("mean_field", "map")]
     found = joined(*files)
+    tested = found["rows"][0].pop("significance")
     assert found["rows"] == [json.loads(path.read_text())["rows"][0] for path in files]
     assert "unfinished" not in found
+    own, point = (row["runs"][0]["figures"]["nll"] for row in found["rows"])
+    assert tested["nll"]["difference"] == pytest.approx(own - point)
+
+
+def test_rows_of_a_table_are_tested_against_its_point_in_whichever_order_files_come(piece, joined):
+    """A file that begins with another point estimate once became the measure of all rows."""
+    begin = ("compare", "fashion_mini", "--table", "cifar10-wrn", "--smoke", "--no-price")
+    words = ("--suite", "test")
+    files = [
+        piece("new", "--methods", "vgg_map,emp", "--seed", 1, "--seeds", 1, *words, begin=begin),
+        piece("old", "--methods", "map,emp", "--seed", 0, "--seeds", 2, *words, begin=begin),
+    ]
+    for order in (files, files[::-1]):
+        found = {row["method"]: row for row in joined(*order)["rows"]}
+        assert "significance" not in found["map"]
+        tested = found["emp"]["significance"]["nll"]
+        gap = [found[k]["figures"]["nll"]["mean"] for k in ("emp", "map")]
+        assert (tested["count"], tested["over"]) == (2, "seeds")
+        assert tested["difference"] == pytest.approx(gap[0] - gap[1])
 
 
 def test_what_two_files_have_the_first_one_has(piece, joined, tmp_path):

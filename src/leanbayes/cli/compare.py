@@ -231,11 +231,18 @@ def _record(given: Mapping[str, Any], bench: Bench, seeds: range, kept: Kept) ->
         seeds,
         parts,
         most=bench.lineup.seeds,
-        baseline=bench.lineup.baseline,
+        baseline=_baseline(given["table"], bench.lineup),
         start=None if bench.starts is None else bench.starts.config(seeds[0]),
         rows_of=kept.rows,
         command_of=again,
     )
+
+
+def _baseline(table: str | None, lineup: Lineup) -> str | None:
+    """Of a table the same row whichever of its rows are asked for."""
+    from leanbayes.recipes.tables import point_of
+
+    return lineup.baseline if table is None else point_of(table)
 
 
 def _run(

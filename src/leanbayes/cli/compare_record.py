@@ -33,6 +33,7 @@ class Record:
         most: The most seeds of a label.
         at_hand: Runs whose shared start is there already: they come first.
         baseline: The label of the point estimate, which others are tested against.
+        base: Its runs where the file has them, but they are not asked for.
         start: Settings of the shared start, if there is one.
         table: All labels, in order, where more may be in the file than are asked for now.
         others: Rows of those, as they were.
@@ -50,6 +51,7 @@ class Record:
     at_hand: Set[Run] = frozenset()
     command_of: Callable[[str, int, int], str] | None = None
     baseline: str | None = None
+    base: Sequence[Outcome] = ()
     start: Mapping[str, Any] | None = None
     table: Sequence[str] = ()
     others: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -118,7 +120,7 @@ class Record:
         if not done:
             return {**row, **provenance(self.commands[label])}
         row |= {"command": self._command(label), **done[0].origin}
-        return {**row, **self._summary(done), **self._tested(label, done)}
+        return {**row, **self._summary(done), **self.tested(label, done)}
 
     def _command(self, label: str) -> str:
         """With the seeds of a label that has others than the first ones."""
@@ -130,9 +132,10 @@ class Record:
     def _done(self, label: str) -> list[Outcome]:
         return [self.done[label, seed] for seed in self.seeds if (label, seed) in self.done]
 
-    def _tested(self, label: str, done: Sequence[Outcome]) -> dict[str, Any]:
+    def tested(self, label: str, done: Sequence[Outcome]) -> dict[str, Any]:
         """Differences to the point estimate, of all others."""
-        base = [] if self.baseline in (None, label) else self._done(str(self.baseline))
+        known = self._done(str(self.baseline)) or self.base
+        base = [] if self.baseline in (None, label) else known
         if not base:
             return {}
         found = {part: significance(done, base, part) for part in self.parts}
@@ -191,6 +194,7 @@ class Record:
                 raise CheckpointError(words) from None
             if row["method"] in self.table and row["method"] not in self.commands:
                 self.others[row["method"]] = row
+                self.base = runs if row["method"] == self.baseline else self.base
                 continue
             self._check(out, row, runs, bench)
             self.done |= {(row["method"], run.seed): run for run in runs}

@@ -51,9 +51,10 @@ class Lineup:
 
     @property
     def baseline(self) -> str | None:
-        """The first label of a point estimate."""
-        points = (k for k, found in self.settings.items() if found.method.name == "map")
-        return next(points, None)
+        """The first label of a point estimate, of one on the common network where there is one."""
+        points = [k for k, found in self.settings.items() if found.method.name == "map"]
+        common = (k for k in points if self.settings[k].model == self.point.model)
+        return next(common, next(iter(points), None))
 
 
 def lineup_of(

@@ -112,16 +112,31 @@ class Joined:
         self.record.done[first] = replace(self.record.done[first], prices=row["prices"])
 
     def plain(self) -> dict[str, Any]:
-        """The file; rows that one file alone had stay as they were."""
+        """The file; rows that one file alone had stay as they were, but are tested anew."""
         record, known = self.record, self._table()
         record.table = [*known, *self.rows]
         record.commands = {label: self.rows[label]["command"] for label in self.grown}
-        record.others = {k: dict(row) for k, row in self.rows.items() if k not in self.grown}
-        points = (label for label, row in self.rows.items() if _method(row) == "map")
-        record.baseline = next(points, None)
+        record.baseline = self._baseline()
+        record.others = {k: self._again(k) for k in self.rows if k not in self.grown}
         left = self._missing(known or {label: {} for label in self.rows})
         found = {key: value for key, value in record.plain().items() if key != "unfinished"}
         return {**record.head, **({"unfinished": left} if left else {}), **found}
+
+    def _again(self, label: str) -> dict[str, Any]:
+        """A row of one file; a test over rows of a run stays, since no file has these."""
+        row, record = dict(self.rows[label]), self.record
+        if _is_by_rows(row.get("significance", {})):
+            return row
+        done = [record.done[key] for key in sorted(record.done) if key[0] == label]
+        return row | (record.tested(label, done) if done else {})
+
+    def _baseline(self) -> str | None:
+        """Of a table the same row in whichever order files come; else the first point estimate."""
+        from leanbayes.recipes.tables import point_of
+
+        if self._table():
+            return point_of(str(self.record.head["table"]))
+        return next((label for label, row in self.rows.items() if _method(row) == "map"), None)
 
     def _table(self) -> Mapping[str, Row]:
         """The rows of the comparison, where it is one by name."""
@@ -141,6 +156,13 @@ class Joined:
 def _method(row: Row) -> str | None:
     found = row.get("config", {}).get("method", {}).get("name")
     return None if found is None else str(found)
+
+
+def _is_by_rows(found: Row) -> bool:
+    """True where a test was one of rows, which no file has."""
+    return found.get("over") == "rows" or any(
+        _is_by_rows(inner) for inner in found.values() if isinstance(inner, Mapping)
+    )
 
 
 def _check_same(path: Path, known: Row, row: Row) -> None:

@@ -41,6 +41,17 @@ def table(name: str, *, small: bool = False, embedded: bool = True) -> dict[str,
     return _changed(found, grey) if small and embedded else found
 
 
+def point_of(name: str) -> str | None:
+    """The row of the point estimate that the others of a table are tested against: its first one.
+
+    Example:
+        >>> point_of("cifar10-wrn")
+        'map'
+    """
+    rows = table(name)["methods"].items()
+    return next((label for label, row in rows if row.get("name", label) == "map"), None)
+
+
 def tables() -> dict[str, str]:
     """Every table by name, with one line on what it is."""
     return {name: line for name, (*_, line) in _TABLES.items()}
