@@ -16,7 +16,7 @@ import typer
 from leanbayes.cli.compare_record import Record, text_of
 from leanbayes.cli.compare_table import is_shown, table_of
 from leanbayes.cli.compare_words import command_of, own_changes, tables_of, word_of
-from leanbayes.cli.record_file import check_place, save
+from leanbayes.cli.record_file import alone, check_place, save
 
 if TYPE_CHECKING:  # they import torch
     from leanbayes.cli.compare_ask import Ask, Run
@@ -166,7 +166,7 @@ def compare(  # noqa: PLR0913
         by_row=len(every) == 1,
         suite=splits_asked,
     )
-    with folder_of(keep, out, needed=lineup.has_starts) as folder:
+    with alone(out), folder_of(keep, out, needed=lineup.has_starts) as folder:
         bench = _bench(lineup, ask, folder, sets, every)
         bench.check_suites()
         kept = Kept(keep)
@@ -177,8 +177,8 @@ def compare(  # noqa: PLR0913
             record.keep(out, bench)
             _tell_kept(out, record)
         errors = _run(record, bench, kept, out, more)
+        save(out, text_of(record.plain()))
     _tell_left(record)
-    save(out, text_of(record.plain()))
     if as_json:
         typer.echo(json.dumps(record.plain(), default=str))
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leanbayes.cli.record_file import check_place, earlier, refuse_others, save
+from leanbayes.cli.record_file import alone, check_place, earlier, refuse_others, save
 
 if TYPE_CHECKING:  # it imports torch
     from leanbayes.experiments import Experiment
@@ -51,7 +51,8 @@ def experiment(  # noqa: PLR0913
     chosen = _chosen(name, {k: v for k, v in given.items() if v is not None}, change or [])
     command = _command(name, {**given, "out": out, "picture": picture}, change or [])
     check_place(out, resume=resume)
-    rows = _run(chosen, command, out, jobs=jobs, resume=resume)
+    with alone(out):
+        rows = _run(chosen, command, out, jobs=jobs, resume=resume)
     if picture is not None:
         from leanbayes.experiments.picture import draw
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 # What has to be in the file of a comparison, and the command that writes it.
 COMPARED: Final = ({"seeds": list, "rows": list}, "leanbayes compare")
@@ -30,6 +32,43 @@ def check_place(out: Path | None, *, resume: bool = False) -> None:
         raise ConfigError(
             f"--out must be a file that can be written, found {str(out)!r}: {error.strerror}"
         ) from error
+
+
+@contextmanager
+def alone(out: Path | None) -> Iterator[None]:
+    """Nobody else writes the file meanwhile: of two commands each would lose the other's rows."""
+    from leanbayes.errors import ConfigError
+
+    if out is None:
+        yield
+        return
+    lock = out.with_name(f".{out.name}.lock")
+    with lock.open("w") as file:
+        if not _locked(file, lock):
+            raise ConfigError(
+                f"--out {out} is being written by another command: wait for it, or write another "
+                "--out and put both together with `leanbayes join`"
+            )
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _locked(file: IO[str], path: Path) -> bool:
+    """Held until the file is closed, or its process ends in whatever way."""
+    import fcntl  # no such thing outside of Unix, where nobody is to pay for it
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    # Whoever held it before may have removed the file since it was opened.
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
 
 
 def save(out: Path | None, text: str) -> None:
