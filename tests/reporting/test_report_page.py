@@ -148,6 +148,38 @@ def test_the_summary_of_the_demo_names_the_best_the_cheap_and_the_detector():
     assert f"{better} of {len(clear)} methods are clearly better than map in NLL" in text
 
 
+def test_methods_without_a_test_are_not_counted_as_no_different(written):
+    """One seed has no test: that is no word on whether a method is better."""
+    data = compared()
+    untested = [{**data["rows"][1], "method": f"single_{at}"} for at in range(3)]
+    tested = [{**data["rows"][1], "method": f"several_{at}"} for at in range(2)]
+    words = {"difference": -0.1, "over": "seeds"}
+    for rows, p in ((untested, None), (tested, 0.01)):
+        for row in rows:
+            better = None if p is None else True
+            row["significance"] = {"nll": {**words, "p": p, "better": better}}
+    data["rows"] = [data["rows"][0], *untested, *tested]
+    text = made(written(data))
+    assert "2 of 2 methods with a test are clearly better than map in NLL, none clearly" in text
+    assert "in NLL; 3 have no test" in text
+    data["rows"] = data["rows"][:4]
+    assert "clearly better than map in NLL" not in made(written(data))
+
+
+def test_seconds_are_those_of_a_seed_since_methods_have_different_numbers_of_them(written):
+    data = compared()
+    data["rows"][1]["runs"] = [{"seed": seed, "figures": {}} for seed in range(3)]
+    result = read(written(data))
+    assert [row.prices.get("training_seconds") for row in result.rows] == [1.0, 1.0, None]
+    assert [row.prices.get("seconds") for row in result.rows] == [2.0, pytest.approx(4 / 3), None]
+
+
+def test_a_comparison_by_name_has_it_in_its_title(written):
+    assert "Comparison cifar10-wrn on npz" in made(
+        written(compared(table="cifar10-wrn", data="npz"))
+    )
+
+
 def test_a_page_loads_nothing(written):
     text = made(RESULTS / "fashion_mini.json", written(compared()))
     assert not re.search(r'(src|href)="(?!#)', text)

@@ -27,12 +27,14 @@ def _tested(found: Mapping[str, Any]) -> Difference:
     better = found.get("better")
     gap, p = found.get("difference"), found.get("p")
     words = [f"{gap:+.4f}" if is_number(gap) else "", f"p = {p:.2g}" if is_number(p) else ""]
-    return Difference(better if isinstance(better, bool) else None, ", ".join(filter(None, words)))
+    shown = ", ".join(filter(None, words))
+    known = better if isinstance(better, bool) else None
+    return Difference(known, shown, tested=known is not None or is_number(p))
 
 
 def _subtracted(name: str, found: Mapping[str, Any]) -> Difference:
     gap, error = found["mean"], found.get("standard_error")
     if not is_number(error):
-        return Difference(None, f"{gap:+.4f}, one seed")
+        return Difference(None, f"{gap:+.4f}, one seed", tested=False)
     clear = abs(gap) > CLEAR * error and direction(name) != 0
     return Difference(gap * direction(name) > 0 if clear else None, f"{gap:+.4f} ± {error:.4f}")

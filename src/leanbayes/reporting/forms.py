@@ -59,7 +59,8 @@ def _compare(data: Mapping[str, Any], read: Reader) -> Result:
     found = read.rows(data["rows"], "rows")
     rows = [_compared(row, read, f"rows[{at}]", data.get("parts")) for at, row in enumerate(found)]
     configs = {row.label: row.data["config"] for row in rows if "config" in row.data}
-    title = f"Comparison on {data.get('data', 'one data set')}"
+    table = f" {data['table']}" if isinstance(data.get("table"), str) else ""
+    title = f"Comparison{table} on {data.get('data', 'one data set')}"
     facts = (_seeds({"seeds": _seeds_run(found)}) or _seeds(data),)
     return _result(
         read, "compare", title, facts, rows, {**data, "settings": configs}, [data, *found]
@@ -77,13 +78,19 @@ def _compared(row: Mapping[str, Any], read: Reader, place: str, parts: Any) -> R
     return Row(
         label=read.word(row.get("method"), f"{place}.method"),
         figures=_renamed(figures) if found else figures,
-        prices=read.prices(row),
+        prices=_a_seed(read.prices(row), len(runs)),
         failed=str(row.get("failed") or ""),
         data=row,
         evaluations=_evaluations(found, read, f"{place}.runs.evaluation"),
         layers=_layers(row, read, place),
         against=against({"significance": tested}),
     )
+
+
+def _a_seed(prices: Mapping[str, float], runs: int) -> dict[str, float]:
+    """Seconds stand in the file for all runs together, and methods may have different numbers."""
+    seconds = ("training_seconds", "seconds")
+    return {k: v / max(runs, 1) if k in seconds else v for k, v in prices.items()}
 
 
 def _renamed(figures: Mapping[str, Any]) -> dict[str, Any]:

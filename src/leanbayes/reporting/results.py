@@ -54,10 +54,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Difference:
-    """To the baseline; `better` is None where it may be chance."""
+    """To the baseline; `better` is None where it may be chance, or could not be tested."""
 
     better: bool | None
     words: str
+    tested: bool = True
 
 
 @dataclass(frozen=True)

@@ -204,20 +204,20 @@ def _with_summaries(result: Result, names: Sequence[str]) -> Result:
 def _clear(result: Result, name: str) -> Finding | None:
     """How many methods differ from the baseline by more than chance."""
     base = baseline(result)
-    told = [row.against[name].better for row in result.rows if name in row.against]
-    errors = [row.figures[name].error for row in result.rows if name in row.figures]
-    unknown = all(each is None for each in (*told, *errors))  # one seed says nothing
-    if base is None or len(told) < 2 or unknown:
+    found = [row.against[name] for row in result.rows if row is not base and name in row.against]
+    told = [each.better for each in found if each.tested]  # one seed says nothing
+    if base is None or len(told) < 2:
         return None
-    better, worse = told.count(True), told.count(False)
+    better, worse, count = told.count(True), told.count(False), len(told)
     others = len([row for row in result.rows if row is not base and not row.failed])
+    kind = "methods" if count == others else "methods with a test"
     words = f"{better} better, {worse} worse"
     return Finding(
         f"Clearly different from {base.label}",
-        f"{better + worse} of {others}",
+        f"{better + worse} of {count}",
         words,
-        f"in {title(name)}",
-        f"{better or 'None'} of {others} methods {'is' if better == 1 else 'are'} clearly better "
+        f"in {title(name)}" + ("" if count == others else f"; {others - count} have no test"),
+        f"{better or 'None'} of {count} {kind} {'is' if better == 1 else 'are'} clearly better "
         f"than {base.label} in {title(name)}, {worse or 'none'} clearly worse.",
     )
 
