@@ -8,6 +8,7 @@ import pytest
 
 from leanbayes.reporting.axes import Axis, marked
 from leanbayes.reporting.charts import Labels, Point, Series, bars, lines, scatter
+from leanbayes.reporting.charts.lines import Drawn
 
 LABELS = Labels("a chart", "A title", "price", "quality")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -135,3 +136,32 @@ def test_names_are_escaped_in_svg():
 
 def test_marks_as_words():
     assert [marked(v) for v in (0.0, 15000.0, 2e6, 3e9, -0.25)] == ["0", "15k", "2M", "3G", "-0.25"]
+
+
+GOOD = [(f"good {at}", 0.1 + 0.01 * at) for at in range(18)]
+FAR = [("low", -40.0)]
+
+
+def test_a_row_that_is_too_far_off_is_an_arrow_and_the_others_take_all_the_room():
+    values = [(name, value, None) for name, value in GOOD + FAR]
+    tree = parsed(bars(LABELS, values, zero=False, reference="low"))
+    places = [float(dot.get("cx")) for dot in by_class(tree, "dot")]
+    assert len(places) == len(GOOD)
+    assert max(places) - min(places) > 150
+    assert [word.text for word in by_class(tree, "name")] == ["\u2190 -40.0000"]
+    assert not by_class(tree, "diagonal")  # it would lie outside
+    mirrored = [(name, -value, None) for name, value, _ in values]
+    tree = parsed(bars(LABELS, mirrored, zero=False))
+    assert [word.text for word in by_class(tree, "name")] == ["40.0000 \u2192"]
+
+
+def test_points_and_lines_that_are_too_far_off_are_named_and_not_drawn():
+    points = [Point(name, at, value) for at, (name, value) in enumerate(GOOD + FAR, 1)]
+    chart = scatter(LABELS, points, way=1)
+    assert len(by_class(parsed(chart), "dot")) == len(GOOD)
+    assert chart.title == "A title; off the scale: low (-40)"
+    series = [Series(name, [1, 2], [value + 1, value]) for name, value in GOOD + FAR]
+    chart = lines(LABELS, series, Drawn(dots=True))
+    assert len(by_class(parsed(chart), "dot")) == 2 * len(GOOD)
+    assert chart.title == "A title; off the scale: low (-40)"
+    assert lines(LABELS, series, Drawn(ends=(0.0, 1.0))).title == "A title"

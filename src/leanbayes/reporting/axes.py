@@ -92,6 +92,27 @@ class Axis:
         return _powers(self.low, self.high) if self.log else _round(self.low, self.high)
 
 
+def together(values: Iterable[float]) -> tuple[float, float] | None:
+    """Ends of the values without a tenth of them at most, where these lie far from the others.
+
+    Methods that have failed are so far off that the others would lie on one spot. None where all
+    values go well on one axis.
+
+    Example:
+        >>> together([0.1, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 0.17, 0.18, 2.2])
+        (0.1, 0.18)
+        >>> together([0.1, 0.2, 2.2]), together(range(20))
+        (None, None)
+    """
+    found = sorted(value for value in values if drawable(value))
+    few, count = len(found) // 10, len(found)
+    cuts = [at for at in range(1, count) if min(at, count - at) <= few]
+    at = max(cuts, key=lambda at: found[at] - found[at - 1], default=0)
+    if not at or found[at] - found[at - 1] <= (found[-1] - found[0]) / 2:
+        return None
+    return (found[0], found[at - 1]) if at > count / 2 else (found[at], found[-1])
+
+
 def drawable(value: float) -> bool:
     """True for a number that can have a place."""
     return math.isfinite(value) and abs(value) < LARGEST

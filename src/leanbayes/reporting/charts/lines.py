@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leanbayes.reporting.axes import Axis, drawable, marked
+from leanbayes.reporting.axes import Axis, drawable, marked, together
 from leanbayes.reporting.canvas import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, frame, spot
-from leanbayes.reporting.charts.words import Labels, Series
+from leanbayes.reporting.charts.words import Labels, Series, beyond
 from leanbayes.reporting.looks import Look, key, plain
 from leanbayes.reporting.markup import NOTHING, Html, joined, tag
 
@@ -39,7 +39,13 @@ PLAIN = Drawn()
 
 
 def lines(labels: Labels, series: Sequence[Series], how: Drawn = PLAIN) -> Chart | None:
-    """Lines with bands and dots; gaps where a number is missing."""
+    """Lines with bands and dots; gaps where a number is missing.
+
+    Lines too far from all others are named in the caption.
+    """
+    far = [] if how.ends else _far(series)
+    labels = beyond(labels, [(s.label, _last(s)) for s in far])
+    series = [s for s in series if s not in far]
     every_x = [v for s in series for v in (*s.x, *(d[0] for d in s.dots)) if v is not None]
     every_y = [v for s in series for v in heights(s)]
     if not any(map(drawable, every_x)) or not any(map(drawable, every_y)):
@@ -63,6 +69,19 @@ def lines(labels: Labels, series: Sequence[Series], how: Drawn = PLAIN) -> Chart
         legend=legend(found) if own else NOTHING,
         caption=labels.caption,
     )
+
+
+def _far(series: Sequence[Series]) -> list[Series]:
+    """Lines that have no place where nearly all others lie."""
+    ends = together(v for s in series for v in s.y if v is not None)
+    if ends is None:
+        return []
+    known = [(s, [v for v in s.y if v is not None]) for s in series]
+    return [s for s, ys in known if ys and (max(ys) < ends[0] or min(ys) > ends[1])]
+
+
+def _last(series: Series) -> float:
+    return [value for value in series.y if value is not None][-1]
 
 
 def heights(series: Series) -> list[float]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from leanbayes.reporting.axes import Axis, drawable, marked
+from leanbayes.reporting.axes import Axis, drawable, marked, together
 from leanbayes.reporting.canvas import (
     BOTTOM,
     HEIGHT,
@@ -17,7 +18,7 @@ from leanbayes.reporting.canvas import (
     frame,
     spot,
 )
-from leanbayes.reporting.charts.words import Labels, Point
+from leanbayes.reporting.charts.words import Labels, Point, beyond
 from leanbayes.reporting.looks import plain
 from leanbayes.reporting.markup import NOTHING, Html, joined, tag
 from leanbayes.reporting.words import figure
@@ -30,6 +31,8 @@ def scatter(
 ) -> Chart | None:
     """Named points with error bars; names that would lie on others are told by a touch alone.
 
+    Points too far from all others are named in the caption.
+
     Args:
         labels: Words.
         points: Places.
@@ -39,6 +42,9 @@ def scatter(
     found = [p for p in points if drawable(p.x) and drawable(p.y) and (p.x > 0 or not log)]
     if not found:
         return None
+    least, most = together(p.y for p in found) or (-math.inf, math.inf)
+    far = [(p.label, p.y) for p in found if not least <= p.y <= most]
+    labels, found = beyond(labels, far), [p for p in found if least <= p.y <= most]
     ends = [p.y + sign * (p.y_error or 0.0) for p in found for sign in (-1, 1)]
     x = Axis.of([p.x for p in found], LEFT, WIDTH - RIGHT, log=log)
     y = Axis.of(ends, HEIGHT - BOTTOM, TOP)

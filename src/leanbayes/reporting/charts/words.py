@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leanbayes.reporting.looks import Look
 
@@ -17,6 +17,20 @@ class Labels:
     x: str
     y: str
     caption: str = ""
+
+
+def beyond(labels: Labels, far: Sequence[tuple[str, float]]) -> Labels:
+    """Words that say what lies off the scale of a chart.
+
+    Example:
+        >>> beyond(Labels("a", "A chart", "x", "y"), [("swag", 2.25)]).title
+        'A chart; off the scale: swag (2.25)'
+    """
+    if not far:
+        return labels
+    more = "; off the scale: " + ", ".join(f"{name} ({value:.4g})" for name, value in far)
+    caption = f"{labels.caption}{more}" if labels.caption else ""
+    return replace(labels, title=f"{labels.title}{more}", caption=caption)
 
 
 @dataclass(frozen=True)
