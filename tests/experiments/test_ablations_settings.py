@@ -149,6 +149,27 @@ def test_no_margin_stands_at_the_ceiling_of_two_draws():
     assert [tick.get_text() for tick in last.get_xticklabels()] == ["0", "0.5", "none"]
 
 
+def test_marks_of_one_kind_of_images_stand_beside_each_other():
+    images = dict.fromkeys(("clean", "fog"), FIGURES)
+    rows = [{"ablation": "factors", "x": x, "corrupted": images} for x in ("in", "out", "both")]
+    lines = DRAWINGS["factors"](rows, None).axes[1].lines
+    places = [place for line in lines for place in line.get_xdata()]
+    assert len({round(place, 6) for place in places}) == len(places) == 6
+    assert [round(place) for place in places] == [0, 1] * 3  # nearest to their own kind
+    assert {line.get_linestyle() for line in lines} == {"None"}  # between kinds there is nothing
+
+
+def test_epochs_are_whole_and_losses_have_plain_numbers():
+    curve = {"epoch": [1, 2, 3], "nll": [1.5, 0.5, 0.2], "accuracy": [0.4, 0.6, 0.9]}
+    row = {"ablation": "curve", "series": "vi", "curve": curve, "epochs_before": 0}
+    figure = DRAWINGS["curve"]([row], None)
+    figure.canvas.draw()
+    loss = figure.axes[0]
+    assert all(float(tick).is_integer() for tick in loss.get_xticks())
+    words = [tick.get_text() for tick in loss.get_yticklabels(which="both")]
+    assert {"0.2", "0.5", "1"} <= set(words)
+
+
 def test_only_ablations_with_rows_are_drawn(tmp_path):
     draw([made("implicit", 1), made("implicit", 2)], tmp_path / "new" / "some.png")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["some_members.png"]

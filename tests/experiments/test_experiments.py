@@ -5,11 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import leanbayes as lb
 from leanbayes.cli import app
 from leanbayes.experiments import UCI, Toy
+from leanbayes.experiments.picture import _panel
 from leanbayes.experiments.toy import panels, points, run_panel
 from leanbayes.experiments.uci import PAPER, SETS, scores, together
 
@@ -124,3 +126,12 @@ def test_an_unknown_experiment_or_setting_is_refused():
         runner.invoke(app, ["experiment", "uic"], catch_exceptions=False)
     with pytest.raises(lb.ConfigError, match=r"toy\.step"):
         runner.invoke(app, ["experiment", "toy", "--set", "step=3"], catch_exceptions=False)
+
+
+def test_the_picture_of_the_toy_says_what_its_lines_are():
+    row = {"label": "map", "x": [0.0, 1.0], "mean": [0.0, 1.0], "epistemic_std": [1.0, 1.0]}
+    axis = Figure().subplots()
+    _panel(axis, {**row, "points": [(0.0, 0.0)], "growth": 2.0})
+    _, labels = axis.get_legend_handles_labels()
+    assert set(labels) == {"3 epistemic std", "mean", "x^3", "training points"}
+    assert axis.get_title() == "map (std x 2.0 outside)"

@@ -7,6 +7,7 @@ import struct
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import leanbayes as lb
@@ -15,6 +16,7 @@ from leanbayes.experiments import EXPERIMENTS, FashionWidths, MnistRates
 from leanbayes.experiments.fashion_widths import setting, summary
 from leanbayes.experiments.grey_images import grey_images
 from leanbayes.experiments.mnist_rates import Bench, against, sigma_map
+from leanbayes.experiments.mnist_rates_picture import _curves
 from leanbayes.experiments.training_flops import count_pass
 from leanbayes.prediction import Classification
 from leanbayes.shifts import rotate
@@ -221,3 +223,15 @@ def test_a_row_is_the_same_whether_or_not_others_came_before_it(root):
     for label in list(together)[1:3]:
         row = together[label]()
         assert dict(plan.parts())[label]() == row
+
+
+def test_no_legend_lies_on_the_curves_of_the_uncertainty():
+    row = {
+        "label": "a",
+        "rotation": {"degrees": [0, 90], "accuracy": [1, 0.5], "epistemic": [0, 1]},
+    }
+    axes = Figure().subplots(1, 2)
+    for axis, key in zip(axes, ("accuracy", "epistemic"), strict=True):
+        _curves(axis, [row], key, key)
+    assert axes[0].get_legend() is not None
+    assert axes[1].get_legend() is None

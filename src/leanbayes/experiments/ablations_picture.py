@@ -132,7 +132,12 @@ def _draw_curve(rows: Rows, start: Row | None) -> Any:
             axis.plot(curve["epoch"], values, "o-", markersize=3, color=colour, label=label)
         _reference(axis, start, key, factor)
         axis.set_ylabel(f"test {title}", fontsize=9)
+        axis.xaxis.get_major_locator().set_params(integer=True)
     axes[0].set_yscale("log")  # the first epochs from scratch are far off
+    for which in ("major", "minor"):
+        axes[0].tick_params(axis="y", which=which, labelsize=8)
+    axes[0].yaxis.set_major_formatter("{x:g}")
+    axes[0].yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if value < 1 else "")
     _finish(axes, "epoch")
     return figure
 
@@ -171,6 +176,7 @@ def _draw_scratch(rows: Rows, start: Row | None) -> Any:
                 axis.annotate(
                     f"{row['x']:g} ep.", spot, (3, 3), textcoords="offset points", fontsize=7
                 )
+        axis.margins(x=0.15)  # room for the words beside the last marks
         _reference(axis, start, "nll", 1.0)
         axis.set_ylabel(NLL[1], fontsize=9)
     _finish(axes[:1], "training of the method, s")
@@ -192,17 +198,21 @@ def _draw_likelihood(rows: Rows, start: Row | None) -> Any:
 
 
 def _draw_factors(rows: Rows, start: Row | None) -> Any:  # noqa: ARG001
-    """Clean and corrupted images side by side, a mark a side of the factors."""
+    """Clean and corrupted images side by side, a mark a side of the factors, none on another."""
     figure, axes = _figure(len(QUALITY))
     images = list(rows[0]["corrupted"])
     for axis, (key, title, factor) in zip(axes, QUALITY, strict=True):
-        for row, colour in zip(rows, COLOURS, strict=False):
+        for number, (row, colour) in enumerate(zip(rows, COLOURS, strict=False)):
             values = [factor * row["corrupted"][name][key] for name in images]
-            axis.plot(range(len(images)), values, "o--", lw=0.7, color=colour, label=row["x"])
+            places = [at + BESIDE * (number - (len(rows) - 1) / 2) for at in range(len(images))]
+            axis.plot(places, values, "o", markersize=5, color=colour, label=row["x"])
         _ticks(axis, range(len(images)), [name.replace("_", "\n") for name in images])
         axis.set_ylabel(title, fontsize=9)
     _finish(axes, "test images (random factors: in, out, both)")
     return figure
+
+
+BESIDE: Final = 0.2  # between marks of one kind of images
 
 
 DRAWINGS: Final[Mapping[str, Callable[[Rows, Row | None], Any]]] = {

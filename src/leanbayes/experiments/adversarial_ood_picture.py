@@ -33,6 +33,8 @@ def draw_adversarial(rows: Rows, path: Path) -> None:
             _histogram(axis, by_label.get(label), label)
     for axis in axes[1]:
         axis.set_xlabel("mutual information, nats")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("share of the images")
     _bars(parts[1].subplots(), rows)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)

@@ -62,7 +62,8 @@ def _curves(axis: Any, rows: Rows, key: str, title: str) -> None:
             turned["degrees"], turned[key], color=_color(number, rows), label=row["label"], lw=1.2
         )
     axis.set_xlabel("rotation, degrees", fontsize=8)
-    axis.legend(fontsize=6)
+    if key == "accuracy":  # the same names as in the other, where curves leave no room
+        axis.legend(fontsize=6)
     axis.set_title(f"rotated MNIST: {title}", fontsize=9)
 
 

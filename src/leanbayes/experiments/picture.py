@@ -37,6 +37,7 @@ def draw_curves(rows: Sequence[dict[str, Any]], path: Path) -> None:
     axes = figure.subplots(lines, COLUMNS, squeeze=False, sharex=True, sharey=True).flatten()
     for axis, row in zip(axes, curves, strict=False):
         _panel(axis, row)
+    axes[0].legend(fontsize=7)
     for axis in axes[len(curves) :]:
         axis.set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,13 +48,15 @@ def _panel(axis: Any, row: dict[str, Any]) -> None:
     x, mean, std = row["x"], row["mean"], row["epistemic_std"]
     low = [m - 3 * s for m, s in zip(mean, std, strict=True)]
     high = [m + 3 * s for m, s in zip(mean, std, strict=True)]
-    axis.fill_between(x, low, high, color="0.8")
-    axis.plot(x, mean, color="#b2182b", linewidth=1)
-    axis.plot(x, [v**3 for v in x], color="#2166ac", linewidth=1, linestyle="--")
-    axis.plot(*zip(*row["points"], strict=True), ".", color="black", markersize=3)
+    axis.fill_between(x, low, high, color="0.8", label="3 epistemic std")
+    axis.plot(x, mean, color="#b2182b", linewidth=1, label="mean")
+    truth = [v**3 for v in x]
+    axis.plot(x, truth, color="#2166ac", linewidth=1, linestyle="--", label="x^3")
+    points = zip(*row["points"], strict=True)
+    axis.plot(*points, ".", color="black", markersize=3, label="training points")
     axis.set_ylim(-250, 250)
     growth = row["growth"]
-    tail = "" if growth is None else f" (x {growth:.1f} outside)"
+    tail = "" if growth is None else f" (std x {growth:.1f} outside)"
     axis.set_title(row["label"] + tail, fontsize=8)
 
 
