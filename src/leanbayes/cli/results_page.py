@@ -205,6 +205,7 @@ STRANGE_WORDS = (
     "point by the total one."
 )
 PRICE_WORDS = (
+    "Parameters are added to the network of a row, which may be smaller than that of the table. "
     "Times are those of the deterministic network of the table, measured side by side. Seconds of "
     "training leave the shared start out; those of the ensemble of starts are those starts. Runs "
     "that share the GPU take longer for it; ratios and memory are measured alone."
