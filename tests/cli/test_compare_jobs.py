@@ -103,7 +103,8 @@ def test_a_comparison_that_is_cut_off_goes_on_with_what_is_missing(compare, monk
 
     monkeypatch.setattr(Bench, "__call__", cut_off)
     compare.out.unlink()
-    _, record = compare(code=130)
+    result, record = compare(code=130)
+    assert "stopped with 1 runs left: --resume goes on" in result.err
     assert record["unfinished"] == 1
     assert list(by_seed(record)) == [("map", 0), ("map", 1), ("mean_field", 0)]
     result, again = compare("--resume")
@@ -186,6 +187,11 @@ def test_with_no_time_at_all_nothing_runs(compare):
     assert record["rows"] == []
     assert record["unfinished"] == 4
     assert "stopped with 4 runs left" in result.err
+
+
+def test_without_a_file_nobody_is_told_to_resume(leanbayes):
+    result = leanbayes(*TABLE, "--stop-after", 0)
+    assert "stopped with 4 runs left: nothing is kept without --out" in result.err
 
 
 def test_what_changes_no_figure_may_differ(compare):

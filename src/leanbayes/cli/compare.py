@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -176,9 +176,9 @@ def compare(  # noqa: PLR0913
         if resume:
             record.keep(out, bench)
             _tell_kept(out, record)
-        errors = _run(record, bench, kept, out, more)
+        with _telling_left(out, record):
+            errors = _run(record, bench, kept, out, more)
         save(out, text_of(record.plain()))
-    _tell_left(record)
     if as_json:
         typer.echo(json.dumps(record.plain(), default=str))
     else:
@@ -316,9 +316,15 @@ def _tell(name: str, outcome: Outcome) -> None:
     typer.echo(line, err=True)
 
 
-def _tell_left(record: Record) -> None:
-    if record.missing:
-        typer.echo(f"stopped with {len(record.missing)} runs left: --resume goes on", err=True)
+@contextmanager
+def _telling_left(out: Path | None, record: Record) -> Iterator[None]:
+    """Says at the end, also where a signal has brought it, how many runs are missing."""
+    try:
+        yield
+    finally:
+        if record.missing:
+            more = "nothing is kept without --out" if out is None else "--resume goes on"
+            typer.echo(f"stopped with {len(record.missing)} runs left: {more}", err=True)
 
 
 def _tell_kept(out: Path | None, record: Record) -> None:
