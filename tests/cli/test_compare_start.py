@@ -1,6 +1,7 @@
 """`leanbayes compare` from a shared start: trained once a seed, kept, gone on with."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -116,6 +117,11 @@ def test_a_damaged_start_is_named(compare):
     file.write_text(json.dumps(known))
     result, _ = compare("--resume", methods="mean_field,there", code=5)
     assert "start.json is damaged: it has no 'hash'. Remove " in result.err
+    file.write_text("cut off")
+    result, _ = compare("--resume", methods="mean_field,there", code=5)
+    assert re.search(
+        "start.json is damaged: not JSON .*start-1, and the start is trained again", result.err
+    )
     assert "Traceback" not in result.err
 
 

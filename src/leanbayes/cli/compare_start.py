@@ -142,13 +142,14 @@ class Starts:
 
 def _read(path: Path) -> dict[str, Any]:
     """What a start says of itself; older files have no `jobs` and no `compiled`."""
-    known: dict[str, Any] = parse_json(path, path.read_bytes())
+    advice = f"Remove {path.parent}, and the start is trained again"
+    try:
+        known: dict[str, Any] = parse_json(path, path.read_bytes())
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}. {advice}") from None
     lacking = [key for key in ("seed", "seconds", "steps", "hash", "config") if key not in known]
     if lacking:
-        raise CheckpointError(
-            f"{path} is damaged: it has no {lacking[0]!r}. Remove {path.parent}, and the start is "
-            "trained again"
-        )
+        raise CheckpointError(f"{path} is damaged: it has no {lacking[0]!r}. {advice}")
     return known
 
 
