@@ -15,6 +15,24 @@ def test_categorical_is_the_log_softmax_at_the_label():
     torch.testing.assert_close(lb.Categorical().log_prob(logits, y), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.bool])
+def test_labels_of_any_whole_type_are_labels(dtype):
+    x, y = torch.randn(60, 4), torch.randint(0, 2, (60,))
+    likelihood = lb.Categorical(class_weights=[1.0, 3.0])
+    model = lb.bayesianize(torch.nn.Linear(4, 2), lb.Implicit(members=2), likelihood=likelihood)
+
+    def figures(labels):
+        torch.manual_seed(0)
+        loss = lb.objective(model, (x, labels), likelihood, num_data=60).loss
+        log_prob = lb.predict(model, x, samples=2, seed=0).log_prob(labels).sum()
+        temperature = lb.calibrate(model, (x, labels), samples=2, seed=0).temperature
+        model.calibration = None
+        members = lb.diversity(model, x, labels).ensemble_nll
+        return loss.item(), log_prob.item(), temperature, members
+
+    assert figures(y.to(dtype)) == figures(y)
+
+
 def test_dense_categorical_leaves_ignored_labels_out_of_sum_and_count():
     logits, y = torch.randn(2, 3, 4, 5, dtype=F64), torch.randint(0, 3, (2, 4, 5))
     y[0, :2] = 255

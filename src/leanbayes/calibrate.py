@@ -163,7 +163,7 @@ def _by_row(held: Held) -> tuple[Tensor, Tensor]:
     known = target.ne(held.ignored)
     found.log_prob(torch.where(known, target, 0))  # checks shapes and labels
     probs = found.probs.movedim(1, -1).flatten(0, -2)
-    return probs[known.flatten()], target[known]
+    return probs[known.flatten()], target[known].long()
 
 
 def _scores(held: Held, score: Score | None, randomised: bool, seed: int) -> tuple[Tensor, Score]:

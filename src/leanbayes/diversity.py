@@ -136,7 +136,7 @@ class _Sums:
         self.right += float((labels == target).sum()) / count
         average = probs.mean(0)
         self.ensemble_right += float((average.argmax(1) == target).sum())
-        self.ensemble_nll -= float(average.gather(1, target[:, None]).log().sum())
+        self.ensemble_nll -= float(average.gather(1, target.long()[:, None]).log().sum())
         self.kl += float(_kl_sums(probs).sum()) / pairs
         distances = (float((row - probs).abs().sum(2).max()) / 2 for row in probs)
         self.distance = max(self.distance, *distances)

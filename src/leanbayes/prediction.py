@@ -113,7 +113,7 @@ class Classification(Prediction):
         `p.log_prob(torch.where(keep, y, 0))[keep]`.
         """
         _check_classes(target, self.probs)
-        return self.probs.gather(1, target.unsqueeze(1)).squeeze(1).log()
+        return self.probs.gather(1, target.long().unsqueeze(1)).squeeze(1).log()
 
     def sets(self, alpha: float | None = None, *, seed: int | None = None) -> Tensor:
         """Classes that hold the label with a probability of at least 1 - alpha, booleans [B, C].

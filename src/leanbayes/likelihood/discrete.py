@@ -51,8 +51,9 @@ class Categorical(Likelihood):
         if weights is not None:
             _check_classes(weights, output)
             weights = weights.to(logits)
+        # torch takes int64 and bytes alone, and int32 is what other libraries write.
         return -F.cross_entropy(
-            logits, target, weights, ignore_index=self.ignore_index, reduction="none"
+            logits, target.long(), weights, ignore_index=self.ignore_index, reduction="none"
         )
 
     def count(self, log_prob: Tensor, target: Tensor) -> Tensor | int:
@@ -62,7 +63,7 @@ class Categorical(Likelihood):
         if self.class_weights is None or log_prob.is_meta:
             return labelled.sum()
         weights = self.class_weights.to(log_prob)
-        return (weights[torch.where(labelled, target, 0)] * labelled).sum()
+        return (weights[torch.where(labelled, target, 0).long()] * labelled).sum()
 
     def statistics(self, output: Tensor) -> Statistics:
         """Probabilities and their entropy."""
