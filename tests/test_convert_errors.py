@@ -60,6 +60,33 @@ class MixesRows(nn.Module):
         return self.fc(x.cumsum(0))
 
 
+class Masked(nn.Module):
+    """Outputs of which some are infinite."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x).masked_fill(torch.tensor([False, True, False]), -torch.inf)
+
+
+def test_infinite_outputs_do_not_hide_rows_that_mix():
+    with pytest.raises(lb.ConversionError, match="is not the batch"):
+        lb.bayesianize(Masked(MixesRows()), lb.MeanField(), example=torch.randn(5, 4))
+    model = lb.bayesianize(Masked(nn.Linear(4, 3)), lb.MeanField(), example=torch.randn(5, 4))
+    assert len(model.report.converted) == 1
+
+
+def test_an_example_with_missing_values_proves_by_its_other_rows():
+    example = torch.randn(5, 4)
+    example[1, 2] = torch.nan
+    model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField(), example=example)
+    assert len(model.report.converted) == 1
+    with pytest.raises(lb.ConversionError, match="is not the batch"):
+        lb.bayesianize(MixesRows(), lb.MeanField(), example=example)
+
+
 @pytest.mark.parametrize(("net", "shape"), [(TimeFirst(), (5, 3, 4)), (MixesRows(), (5, 4))])
 def test_a_batch_that_is_not_dim_0(net, shape):
     before = copy.deepcopy(net)
