@@ -107,8 +107,21 @@ def _predicted(model: nn.Module, validation: Any, options: dict[str, Any]) -> He
     found, target = type(parts[0]).cat(parts), torch.cat(targets)
     if len(target) != len(found):
         raise DataError(f"{len(found)} predictions and {len(target)} targets")
+    _check_finite(found.mean if isinstance(found, Regression) else found.total, "predictions")
+    _check_finite(target, "targets")
     kept = unwrap(model).likelihood if options["likelihood"] is None else options["likelihood"]
     return Held(found, target, int(getattr(kept, "ignore_index", -100)))
+
+
+def _check_finite(values: Tensor, what: str) -> None:
+    """A missing value would leave the temperature at 1, or be the largest score of all."""
+    rows = values.isfinite().logical_not().reshape(len(values), -1).any(1).nonzero().flatten()
+    if len(rows):
+        raise DataError(
+            f"the {what} of {len(rows)} of {len(values)} held-out examples are infinite or nan, "
+            f"the first is example {int(rows[0])}; expected finite numbers. Leave those examples "
+            "out: keep = inputs.flatten(1).isfinite().all(1)"
+        )
 
 
 def _batches(validation: Any) -> Iterator[tuple[Any, Tensor]]:

@@ -178,3 +178,18 @@ def test_training_drops_it():
     config = lb.FitConfig(epochs=1, batch_size=10, seed=0)
     lb.fit(model, (x, y), lb.Categorical(), config=config)
     assert model.calibration is None
+
+
+@pytest.mark.parametrize("method", ["temperature", "conformal"])
+def test_missing_values_are_no_evidence(method):
+    model = overconfident()
+    x = torch.randn(30, 4)
+    y = labels(model, x)
+    x[7, 1] = torch.nan
+    with pytest.raises(lb.DataError, match=r"predictions of 1 of 30 .* the first is example 7"):
+        lb.calibrate(model, (x, y), method=method, samples=2, seed=0)
+    assert model.calibration is None
+    numbers = lb.bayesianize(nn.Linear(4, 1), lb.MAP(), likelihood=lb.Gaussian())
+    held_out = torch.randn(30, 4), torch.full((30,), torch.inf)
+    with pytest.raises(lb.DataError, match="targets of 30 of 30"):
+        lb.calibrate(numbers, held_out, method="conformal")

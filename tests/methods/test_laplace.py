@@ -227,3 +227,16 @@ def test_settings_that_cannot_be_are_refused(options, message):
 def test_options_that_cannot_be_are_refused(options, message):
     with pytest.raises(lb.ConfigError, match=message):
         lb.fit_posterior(converted(deep()), [regression()], lb.Gaussian(), **options)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "kronecker"])
+def test_missing_values_are_refused_before_anything_is_written(structure):
+    model = lb.bayesianize(nn.Linear(4, 3), lb.Laplace(structure=structure))
+    before = copy.deepcopy(model.state_dict())
+    x, y = torch.randn(8, 4), torch.arange(8) % 3
+    broken = x.clone()
+    broken[2, 1] = torch.nan
+    with pytest.raises(lb.DataError, match=r"after 8 data is nan.*posterior is unchanged"):
+        lb.fit_posterior(model, [(x, y), (broken, y)], lb.Categorical())
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert model.likelihood is None

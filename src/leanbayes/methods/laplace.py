@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from torch import nn
 
-from leanbayes.errors import ConfigError
+from leanbayes.errors import ConfigError, DataError
 from leanbayes.likelihood import Likelihood
 from leanbayes.methods.curvature import Curvature, Diagonal, Kronecker
 from leanbayes.methods.post_hoc import (
@@ -205,5 +206,16 @@ def _measure(
         output = curvature.add(inputs, target, likelihood).detach()
         log_prob = likelihood.log_prob(output, target).detach()
         total += float(log_prob.double().sum())
+        _check_finite(total, seen)
         seen += int(likelihood.count(log_prob, target))
     return total, seen
+
+
+def _check_finite(total: float, seen: int) -> None:
+    """Before anything is written: one missing value would make every scale NaN."""
+    if not math.isfinite(total):
+        raise DataError(
+            f"the log-likelihood of the batch after {seen} data is {total}: inputs, targets or "
+            "weights hold infinite values or nan. Clean the data (write: assert "
+            "inputs.isfinite().all()), or load weights that are finite. The posterior is unchanged"
+        )
