@@ -148,3 +148,14 @@ def test_a_network_whose_only_noise_is_its_own_dropout_can_be_trained():
     before = net[0].weight.detach().clone()
     lb.adapt(net, lb.MCDropout(where=lb.select.nothing), data, config=config)
     assert not torch.equal(net[0].weight, before)
+
+
+def test_an_optimiser_from_before_the_conversion_is_told_of():
+    net = nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(net.parameters())
+    model = lb.bayesianize(net, lb.MeanField())
+    with pytest.warns(UserWarning, match=r"none of the 2 parameters that the conversion added"):
+        lb.attach_kl(optimizer, model, num_data=20).remove()
+    for _, _, posterior, _ in model.posteriors():
+        posterior.requires_grad_(False)
+    lb.attach_kl(optimizer, model, num_data=20)  # on purpose: nothing to say

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -118,18 +119,30 @@ def attach_kl(
         raise ConfigError(
             "the KL edit is attached already and would count twice: handle.remove() comes first"
         )
-    random = (p for _, _, q, base in inner.posteriors() for p in (base, *q.parameters()))
-    own = {id(p) for p in random if isinstance(p, nn.Parameter)}  # a mask has none
-    managed = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if own and not own & managed:
-        raise ConfigError(
-            "the optimiser holds none of the model's random parameters; build it after "
-            "bayesianize: torch.optim.SGD(lb.param_groups(model, lr=...))"
-        )
+    _check_managed(optimizer, inner)
     handle = KLEdit(optimizer, inner, checked_num_data(num_data))
     handle.kl_weight = kl_weight
     inner.note_edit(handle)
     return handle
+
+
+def _check_managed(optimizer: torch.optim.Optimizer, model: BayesianModel) -> None:
+    """An optimiser that was built before the conversion knows the network's parameters alone."""
+    cure = "build it after bayesianize: torch.optim.SGD(lb.param_groups(model, lr=...))"
+    found = list(model.posteriors())
+    random = (p for _, _, q, base in found for p in (base, *q.parameters()))
+    own = {id(p) for p in random if isinstance(p, nn.Parameter)}  # a mask has none
+    managed = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if own and not own & managed:
+        raise ConfigError(f"the optimiser holds none of the model's random parameters; {cure}")
+    added = {id(p) for _, _, q, _ in found for p in q.parameters() if p.requires_grad}
+    if added and not added & managed:
+        warnings.warn(
+            f"the optimiser holds none of the {len(added)} parameters that the conversion added: "
+            f"the spread of the posterior stays as it is; {cure}. If it shall stay, give these "
+            "parameters requires_grad_(False)",
+            stacklevel=3,
+        )
 
 
 def _refuse_scaled(optimizer: torch.optim.Optimizer) -> None:
