@@ -120,3 +120,19 @@ def test_labels_outside_the_classes_are_named():
     y = torch.tensor([0, 1, 2, 3, 0, 1])
     with pytest.raises(lb.ConfigError, match="label 3 is outside the 3 classes"):
         lb.objective(model, (x, y), lb.Categorical(), num_data=6)
+
+
+NO_LIKELIHOODS = [torch.nn.CrossEntropyLoss(), lb.Categorical, "categorical", None]
+
+
+@pytest.mark.parametrize("wrong", NO_LIKELIHOODS)
+def test_what_is_no_likelihood_is_refused_in_words(wrong):
+    model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField())
+    batch = torch.randn(8, 4), torch.arange(8) % 3
+    with pytest.raises(lb.ConfigError, match=r"objective needs a likelihood.*CrossEntropyLoss"):
+        lb.objective(model, batch, wrong, num_data=8)
+    with pytest.raises(lb.ConfigError, match=r"fit needs a likelihood such as lb.Categorical\(\)"):
+        lb.fit(model, batch, wrong)
+    if wrong is not None:
+        with pytest.raises(lb.ConfigError, match="adapt needs a likelihood"):
+            lb.adapt(torch.nn.Linear(4, 3), lb.MeanField(), batch, likelihood=wrong)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from leanbayes.errors import ConfigError, ConversionError
+from leanbayes.errors import ConversionError
 from leanbayes.layers.base import Host, original_class
-from leanbayes.likelihood import Likelihood
+from leanbayes.likelihood import needed
 from leanbayes.liveness import check_alive, tied_slots, untouched
-from leanbayes.methods.base import Method
+from leanbayes.methods.base import Method, checked_method
 from leanbayes.model import BayesianModel, is_sequence_first, unwrap
 from leanbayes.plan import Scope, call
 from leanbayes.posteriors.base import Posterior
@@ -73,8 +73,9 @@ def bayesianize(
         >>> len(model.report.converted)
         2
     """
-    _check_likelihood(likelihood)
-    found = survey(net, dropout=method.takes_dropout)
+    if likelihood is not None:
+        needed(likelihood, "bayesianize")
+    found = survey(net, dropout=checked_method(method).takes_dropout)
     sites = mark_ends(found.sites, _order(net, found.sites, example))
     method = method.prepared(net, sites, data=data, likelihood=likelihood, scores=scores)
     slots = {s.name: filled for s in sites if method.select(s) and (filled := method.slots(s))}
@@ -142,15 +143,6 @@ def collapse(model: nn.Module, member: int | None = None) -> nn.Module:
     settle(net, member)
     revert(net, source.flags)
     return net
-
-
-def _check_likelihood(likelihood: Any) -> None:
-    """A loss has no probabilities to predict with, and no checkpoint could be read with it."""
-    if likelihood is not None and not isinstance(likelihood, Likelihood):
-        raise ConfigError(
-            "likelihood is one of leanbayes, lb.Categorical() say, and no loss: found "
-            f"{type(likelihood).__name__}"
-        )
 
 
 def _order(net: nn.Module, sites: Sequence[Site], example: Any) -> list[str] | None:

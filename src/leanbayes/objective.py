@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
-from leanbayes.likelihood import HALF, Likelihood, tensor_of
+from leanbayes.likelihood import HALF, Likelihood, needed, tensor_of
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.plan import call, count_rows, fold
 
@@ -77,6 +77,7 @@ def objective(  # noqa: PLR0913
     """
     inner = unwrap(model)
     _check(inner, samples, likelihood_of, include_kl)
+    needed(likelihood, "objective")
     if likelihood_of == "mixture" and getattr(likelihood, "class_weights", None) is not None:
         raise ConfigError(
             "class weights weigh the log-likelihood of a draw, and a mixture has one of all draws: "

@@ -243,3 +243,18 @@ def test_samples_that_leave_members_out_are_warned_of():
         lb.predict(model, data()[0], likelihood=lb.Categorical(), samples=3)
     with pytest.raises(lb.ConfigError, match=r"samples must be a whole number.*found 0"):
         lb.predict(model, data()[0], likelihood=lb.Categorical(), samples=0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lb.Implicit, r"found the class Implicit. Write lb.Implicit\(\)"),
+        ("implicit", r"found 'implicit'. Write lb.Implicit\(\)"),
+        ("bayes", r"found 'bayes'. Write lb.MeanField\(\), or another of lb.methods\(\)"),
+        (None, r"found None. Write lb.MeanField\(\)"),
+    ],
+)
+def test_a_name_or_a_class_is_no_method(wrong, words):
+    assert_conversion_refused(wrong, words, lb.ConfigError)
+    with pytest.raises(lb.ConfigError, match=words):
+        lb.adapt(small(), wrong, data())

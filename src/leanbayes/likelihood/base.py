@@ -44,6 +44,18 @@ class Likelihood(nn.Module, ABC):
         return {}
 
 
+def needed(likelihood: Any, who: str) -> Likelihood:
+    """The likelihood, or an error that says what stands for a loss of torch."""
+    if isinstance(likelihood, Likelihood):
+        return likelihood
+    found = f"the class {likelihood.__name__}" if isinstance(likelihood, type) else repr(likelihood)
+    raise ConfigError(
+        f"{who} needs a likelihood such as lb.Categorical(), found {found}. lb.Categorical() "
+        "stands for CrossEntropyLoss, lb.Bernoulli() for BCEWithLogitsLoss, lb.Gaussian() for "
+        "MSELoss"
+    )
+
+
 def tensor_of(output: Any) -> Tensor:
     """The tensor in a network's output: itself, or the `logits` of a richer object."""
     if isinstance(output, Tensor):

@@ -192,6 +192,17 @@ def _subclasses(cls: type[Method]) -> list[type[Method]]:
     return [s for child in cls.__subclasses__() for s in (child, *_subclasses(child))]
 
 
+def checked_method(method: Any) -> Method:
+    """The method, or an error that says what to write for its name or its class."""
+    if isinstance(method, Method):
+        return method
+    kind = methods().get(method) if isinstance(method, str) else method
+    known = isinstance(kind, type) and issubclass(kind, Method)
+    found = f"the class {method.__name__}" if isinstance(method, type) else repr(method)
+    write = f"lb.{kind.__name__}()" if known else "lb.MeanField(), or another of lb.methods()"  # type: ignore[union-attr]
+    raise ConfigError(f"expected a method with its settings, found {found}. Write {write}")
+
+
 def methods() -> dict[str, type[Method]]:
     """Every method by name: the library's own and those of installed packages.
 

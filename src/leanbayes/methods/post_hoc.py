@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from leanbayes.errors import ConfigError
-from leanbayes.likelihood import Likelihood
+from leanbayes.likelihood import Likelihood, needed
 from leanbayes.methods.base import Method
 from leanbayes.plan import MEAN, Plan
 
@@ -69,11 +69,7 @@ def batches(loader: Iterable[Any], device: torch.device) -> Iterator[tuple[Any, 
 
 def checked_likelihood(likelihood: Any) -> Likelihood:
     """The likelihood, or an error that says what it is for."""
-    if not isinstance(likelihood, Likelihood):
-        raise ConfigError(
-            f"fit_posterior needs a likelihood such as lb.Categorical(), found {likelihood!r}"
-        )
-    return likelihood
+    return needed(likelihood, "fit_posterior")
 
 
 def device_of(model: torch.nn.Module) -> torch.device:

@@ -16,8 +16,8 @@ from leanbayes.budget import first_rows
 from leanbayes.convert import bayesianize
 from leanbayes.errors import ConfigError
 from leanbayes.fitting import fit_posterior
-from leanbayes.likelihood import Categorical, Likelihood
-from leanbayes.methods.base import Method
+from leanbayes.likelihood import Categorical, Likelihood, needed
+from leanbayes.methods.base import Method, checked_method
 from leanbayes.methods.deep_ensemble import DeepEnsemble
 from leanbayes.model import BayesianModel
 from leanbayes.plan import count_rows
@@ -103,7 +103,7 @@ def adapt(  # noqa: PLR0913
         >>> done.report.added
         3
     """
-    likelihood = Categorical() if likelihood is None else likelihood
+    likelihood = Categorical() if likelihood is None else needed(likelihood, "adapt")
     config = FitConfig(batchnorm="refresh") if config is None else config
     fitting = dict(fitting or {})
     _check(method, members, fitting)
@@ -142,6 +142,7 @@ def adapt(  # noqa: PLR0913
 
 def _check(method: Method, members: str, fitting: dict[str, Any]) -> None:
     """Everything that would be wrong after the training as well is said before it."""
+    checked_method(method)
     if members not in get_args(Trained):
         raise ConfigError(f"members is one of {', '.join(get_args(Trained))}; found {members!r}")
     if members != "together" and not isinstance(method, DeepEnsemble):

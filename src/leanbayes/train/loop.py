@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 
 from leanbayes.errors import ConfigError, Interrupted
-from leanbayes.likelihood import Likelihood
+from leanbayes.likelihood import Likelihood, needed
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.refresh import refresh_batchnorm
 from leanbayes.train.advice import sigma_statistics, warn_posterior
@@ -114,7 +114,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         augment: Augment | None = None,
     ) -> None:
-        self.model, self.likelihood = unwrap(model), likelihood
+        self.model, self.likelihood = unwrap(model), needed(likelihood, "fit")
         self.config, self.runtime, self.augment = config, runtime, augment
         self.progress = Progress()
         self.callbacks = list(callbacks)
