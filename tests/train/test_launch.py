@@ -160,6 +160,11 @@ def test_a_worker_runs_commands_of_leanbayes(worker, capsys):
     assert worker("methods", "--colour")[0] == 2
 
 
+def test_a_script_that_is_not_there_starts_no_process(tmp_path):
+    with pytest.raises(lb.ConfigError, match=r"no script at .*nope.py; expected a file"):
+        launch([str(tmp_path / "nope.py")], nproc=2)
+
+
 def test_an_attempt_after_an_incurable_one_ends_at_once(worker, tmp_path):
     (tmp_path / "0-0.code").write_text("3")
     assert worker("no-such-file.py") == (3, "3")

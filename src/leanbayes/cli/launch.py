@@ -51,6 +51,7 @@ def launch(
 
     Example: leanbayes launch --nproc 2 train --config run.toml
     """
+    _check_script(command[0])
     meeting = _meeting(nnodes, rdzv_endpoint, rdzv_id)
     arguments = ["--nproc-per-node", str(nproc), "--nnodes", nnodes, *meeting]
     arguments += ["--max-restarts", str(max_restarts), "-m", "leanbayes.cli.worker"]
@@ -58,6 +59,14 @@ def launch(
         # By way of a file: torchrun would take options of the command for abbreviations of its own.
         (Path(folder) / COMMAND).write_text(json.dumps(command), encoding="utf-8")
         raise typer.Exit(supervise(arguments, Path(folder), nproc))
+
+
+def _check_script(name: str) -> None:
+    """Before processes start: each would die of it, and be started again."""
+    from leanbayes.errors import ConfigError
+
+    if name.endswith(".py") and not Path(name).is_file():
+        raise ConfigError(f"no script at {name}; expected a file, or a command of leanbayes")
 
 
 def _meeting(nnodes: str, endpoint: str, name: str) -> list[str]:
