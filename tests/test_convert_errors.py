@@ -148,6 +148,17 @@ def test_parametrised_layers_and_a_networks_own_dropout_are_listed():
     assert any("own dropout stays: 1" in note for note in report.notes)
 
 
+@pytest.mark.parametrize("function", ["weight_norm", "spectral_norm"])
+def test_a_network_of_parametrised_layers_alone_is_told_the_cure(function):
+    wrap = getattr(nn.utils.parametrizations, function)
+    net = nn.Sequential(wrap(nn.Linear(3, 4)), nn.ReLU(), wrap(nn.Linear(4, 2)))
+    with pytest.raises(lb.ConversionError, match=r"'0' and 1 more: has para.*remove_parametrizat"):
+        lb.bayesianize(net, lb.MeanField())
+    for layer in (net[0], net[2]):
+        nn.utils.parametrize.remove_parametrizations(layer, "weight")
+    assert len(lb.bayesianize(net, lb.MeanField(), example=torch.randn(4, 3)).report.converted) == 2
+
+
 def test_the_same_method_name_cannot_be_taken_twice():
     with pytest.raises(lb.ConfigError, match="'mean_field' is taken"):
 

@@ -24,6 +24,8 @@ from leanbayes.report import ConversionReport, Converted, Skipped
 from leanbayes.select import Site
 from leanbayes.settle import settle
 from leanbayes.surgery import (
+    NO_PARAMETER,
+    PARAMETRISED,
     Survey,
     convert,
     mark_ends,
@@ -229,7 +231,6 @@ def _notes(net: nn.Module, has_example: bool) -> Iterable[str]:
 
 
 def _nothing_converted(found: Survey, method: Method) -> str:
-    types = sorted({s.type for s in found.skipped}) or ["no module with parameters"]
     have = sorted({type(s.layer).__name__ for s in found.sites})
     if have:
         where = getattr(method, "where", None)
@@ -237,6 +238,14 @@ def _nothing_converted(found: Survey, method: Method) -> str:
             f"{method.name} selects none of the convertible layers ({', '.join(have)}): "
             f"select={method.select}" + ("" if where is None else f", where={where}")
         )
+    if owned := [s for s in found.skipped if s.reason in (PARAMETRISED, NO_PARAMETER)]:
+        more = f" and {len(owned) - 1} more" if owned[1:] else ""
+        return (
+            f"no convertible layer: '{owned[0].name}'{more}: {owned[0].reason}. Write "
+            "the weights out first: torch.nn.utils.parametrize.remove_parametrizations(layer, "
+            "'weight'), or torch.nn.utils.remove_weight_norm(layer) where that made it"
+        )
+    types = sorted({s.type for s in found.skipped}) or ["no module with parameters"]
     return (
         f"no convertible layer in {', '.join(types)}. Hosts exist for Linear, Conv, norm, "
         "Embedding and MultiheadAttention layers; add one for your type with lb.register_host"

@@ -18,6 +18,8 @@ from leanbayes.posteriors.base import Posterior
 from leanbayes.report import Skipped
 from leanbayes.select import Site
 
+PARAMETRISED = "has parametrisations, which own its weight"
+NO_PARAMETER = "its weight is no Parameter (weight_norm, pruning?)"
 Slots = Mapping[str, dict[str, Posterior]]  # by layer name, then by tensor
 
 
@@ -67,7 +69,7 @@ def _refusal(net: nn.Module, name: str, module: nn.Module, host: type[Host] | No
     """Why a module with parameters of its own stays as it is; None if it does not or has none."""
     own = [p for p in module._parameters.values() if p is not None]
     if is_parametrized(module):
-        return "has parametrisations, which own its weight"
+        return PARAMETRISED
     if host is None:
         return "no host for this type: its parameters stay point estimates" if own else None
     for rule in (_lazy, _overridden, _reserved, _bypassed):
@@ -75,7 +77,7 @@ def _refusal(net: nn.Module, name: str, module: nn.Module, host: type[Host] | No
         if reason is not None:
             return reason
     if not host.tensors(module):
-        return "its weight is no Parameter (weight_norm, pruning?)" if own else None
+        return NO_PARAMETER if own else None
     return host.refusal(module)
 
 

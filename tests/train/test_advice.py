@@ -34,6 +34,7 @@ def linear(**options):
     [
         ([0, 2, 3], "label 3 at place 2 .*1 wrong.* expected 0 to 2.*3 outputs.*targets - 1"),
         ([0, 9, 9], "label 9 at place 1 .*2 wrong"),
+        ([0, 255, 1], r"label 255 .*ignore_index=255"),
         ([-1, 0, 1], r"label -1 at place 0 .*ignore_index=-1"),
     ],
 )

@@ -111,7 +111,7 @@ def _check_classes(targets: Tensor, ignored: int, classes: int | None) -> None:
 
 def _label_words(label: int, place: int, count: int, classes: int | None) -> str:
     top = "" if classes is None else f" to {classes - 1}, for the {classes} outputs of the network"
-    hint = "number them from 0"
+    hint = f"number them from 0, or write Categorical(ignore_index={label}) if it means 'no label'"
     if label == classes:
         hint = "labels that start at 1 need targets - 1, one class more needs a wider last layer"
     elif label < 0:
