@@ -193,6 +193,41 @@ def test_early_stopping_keeps_the_best(tmp_path):
     assert (result.best, result.best_step) == (best["nll"], best["step"])
 
 
+def test_patience_without_validation_data_is_refused():
+    with pytest.raises(lb.ConfigError, match="there are none: give validation="):
+        lb.fit(model_of(), problem(), lb.Categorical(), config=settings(patience=2))
+
+
+@pytest.mark.parametrize("broken", [(1,), (1, 2, 3)])
+def test_figures_that_are_no_numbers_are_never_the_best(broken):
+    """The validation data have a missing value in the first evaluation alone, or in all three."""
+    x, y = problem(24)
+
+    class Breaking(lb.Callback):
+        evaluations = 1
+
+        def on_step(self, *_):
+            held[0][0].flatten()[0] = torch.nan if self.evaluations in broken else 0.0
+
+        def on_evaluate(self, *_):
+            self.evaluations += 1
+
+    held = x.clone(), y
+    config = settings(epochs=3, steps=None, log_every=1)
+    with pytest.warns(UserWarning, match="nll of the validation data is nan"):
+        result = lb.fit(
+            model_of(),
+            (x, y),
+            lb.Categorical(),
+            validation=held,
+            config=config,
+            callbacks=[Breaking()],
+        )
+    finite = [row["nll"] for row in result.history if row["nll"] == row["nll"]]
+    assert len(finite) == 3 - len(broken)
+    assert result.best == min(finite, default=None)
+
+
 def test_the_regulariser_takes_its_own_loader():
     torch.manual_seed(0)
     far = 5 * torch.randn(40, 1, 4, 4)

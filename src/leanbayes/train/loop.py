@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -41,7 +43,8 @@ class FitResult:
         steps: Steps taken in all, over all restarts.
         epochs: Epochs, in parts too.
         history: Figures of every evaluation.
-        best: The best value of the monitored figure; None without validation data.
+        best: The best value of the monitored figure; None without validation data, or where it
+            was never a number.
         best_step: When that was.
         stopped: Why the run ended early, or "".
         seconds: Of this call.
@@ -145,6 +148,11 @@ class Trainer:
     def prepare(self, train: Any, validation: Any = None, ood: Any = None) -> None:
         """Data, wrappers, optimiser and store; nothing has moved yet."""
         config, runtime = self.config, self.runtime
+        if config.patience is not None and validation is None:
+            raise ConfigError(
+                f"patience={config.patience} waits for better figures of validation data, and "
+                "there are none: give validation=, or leave patience out"
+            )
         runtime.seed(config.seed)
         smallest = self.model.method.index_members
         self.feed = Feed(train, validation, ood, config, runtime, smallest=smallest)
@@ -272,10 +280,17 @@ class Trainer:
         return better
 
     def _is_better(self, value: float) -> bool:
-        best = self.progress.best
-        if best is None:
+        best, name = self.progress.best, self.config.monitor
+        if math.isnan(value):  # any number compares as worse than it: nothing would be best again
+            warnings.warn(
+                f"{name} of the validation data is nan, which is never the best: look for missing "
+                "values among them",
+                stacklevel=6,
+            )
+            return False
+        if best is None or math.isnan(best):
             return True
-        return value > best if self.config.monitor == "accuracy" else value < best
+        return value > best if name == "accuracy" else value < best
 
     def _averaged(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.average is None else self.average.applied(self.model)
