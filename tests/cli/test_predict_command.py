@@ -192,3 +192,27 @@ def test_files_are_resized_and_cut_as_those_of_the_training_were(leanbayes, tmp_
     p = lb.predict(lb.load(net, tmp_path / "run" / "model"), x[None], seed=0)
     (row,) = json.loads(result.out)["rows"]
     assert row["confidence"] == pytest.approx(p.confidence.item(), rel=1e-5)
+
+
+def test_files_named_in_capitals_are_read_too(leanbayes, finished, folder, data):
+    np.savez(folder / "x.npz", x=data.x_test[:2].numpy())
+    (folder / "x.npz").rename(folder / "X.NPZ")
+    found = json.loads(leanbayes("predict", finished, "X.NPZ", "--json").out)
+    assert [row["file"] for row in found["rows"]] == ["X.NPZ:0", "X.NPZ:1"]
+
+
+def test_words_that_training_had_not_are_told_of(leanbayes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{i},{'red' if i % 3 else 'blue'},{2 * i}\n" for i in range(40)]
+    (tmp_path / "train.csv").write_text("size,colour,y\n" + "".join(lines))
+    data = {"name": "table", "options": {"root": "train.csv", "target": "y"}}
+    model = {"name": "mlp", "options": {"inputs": 3, "hidden": [4], "outputs": 1}}
+    fit = {"epochs": 1, "progress": False, "folder": "run"}
+    run(settings_of({"data": data, "model": model, "method": {"name": "map"}, "fit": fit}))
+    (tmp_path / "NEW.CSV").write_text("colour,size\nred,1\ngrey,2\n")
+    result = leanbayes("predict", "run", "NEW.CSV", "--json")
+    assert [row["file"] for row in json.loads(result.out)["rows"]] == ["NEW.CSV:0", "NEW.CSV:1"]
+    assert "column 'colour' holds 1 words that training had not ('grey')" in result.err
+    (tmp_path / "gap.csv").write_text("colour,size\nred,1\n,2\n")
+    result = leanbayes("predict", "run", "gap.csv")
+    assert (result.code, "row 2 of column 'colour' is missing" in result.err) == (5, True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from leanbayes.cli.card import Card
 from leanbayes.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from leanbayes.data.tables import Column
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 TABLES = (".csv", ".parquet")
@@ -26,17 +30,20 @@ class Inputs:
         paths: What was given.
         rows: Rows of a piece of files.
         skipped: Files that could not be read, with the reason; filled while reading.
+        notes: What was read in another way than it may have been meant; filled while reading.
     """
 
     card: Card
     paths: Sequence[Path]
     rows: int = 256
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[tuple[list[str], Tensor]]:
         for path in self.paths:
-            if path.suffix in (".npz", *TABLES) and path.is_file():
-                values = self._array(path) if path.suffix == ".npz" else self._table(path)
+            kind = path.suffix.lower()  # as `check_paths` lets it in
+            if kind in (".npz", *TABLES) and path.is_file():
+                values = self._array(path) if kind == ".npz" else self._table(path)
                 yield from self._cut(path, self._checked(path, values))
         files = [file for path in self.paths for file in _images(path)]
         for start in range(0, len(files), self.rows):
@@ -90,10 +97,30 @@ class Inputs:
         missing = [column.name for column in columns if column.name not in cells]
         if missing:
             raise DataError(f"{path} lacks the columns {missing}; it has {list(cells)}")
+        self._look_at_words(path, columns, cells)
         try:
             return torch.from_numpy(encoded(columns, cells)).float()
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
+
+    def _look_at_words(
+        self, path: Path, columns: Sequence[Column], cells: Mapping[str, list[str]]
+    ) -> None:
+        """Cells that are none of a column's categories give zeros, and nothing else would tell."""
+        from leanbayes.data.tables import MISSING
+
+        filled = (self.card.data.get("options") or {}).get("missing") == "mean"
+        for column in (each for each in columns if each.categories):
+            strange = [c for c in cells[column.name] if c not in column.categories]
+            missing = [c for c in strange if c.lower() in MISSING]
+            if missing and not filled:
+                row = cells[column.name].index(missing[0]) + 1
+                raise DataError(f"{path}: row {row} of column {column.name!r} is missing")
+            if new := sorted(set(strange) - set(missing)):
+                self.notes.append(
+                    f"{path}: column {column.name!r} holds {len(new)} words that training had not "
+                    f"({', '.join(map(repr, new[:5]))}): they count as none of its categories"
+                )
 
     def _checked(self, path: Path, values: Tensor) -> Tensor:
         """Rows of the run's shape, all of them finite."""

@@ -54,6 +54,8 @@ def predict(  # noqa: PLR0913
     card, net = load_run(run, model)
     pieces = Inputs(card, inputs, rows_of_pass(card, ROWS))
     rows = _predicted(net.to(device_of(device)), pieces, samples=samples, seed=seed)
+    for note in pieces.notes:
+        typer.echo(f"leanbayes: {note}", err=True)
     for path, reason in pieces.skipped:
         typer.echo(f"leanbayes: skipped {path}: {' '.join(reason.split())}", err=True)
     if out is not None:

@@ -133,7 +133,7 @@ def read_cells(path: Path, delimiter: str = ",") -> dict[str, list[str]]:
     """The cells of a CSV or parquet file by column, as text."""
     if not path.is_file():
         raise DataError(f"{path} is not a file; write root=FILE.csv or root=FILE.parquet")
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return _parquet_cells(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
