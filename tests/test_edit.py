@@ -159,3 +159,35 @@ def test_an_optimiser_from_before_the_conversion_is_told_of():
     for _, _, posterior, _ in model.posteriors():
         posterior.requires_grad_(False)
     lb.attach_kl(optimizer, model, num_data=20)  # on purpose: nothing to say
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_closure_is_edited_after_it_has_made_the_gradients(by_name):
+    """As Lightning steps: `zero_grad` in the closure would take an earlier edit away."""
+    states = []
+    for way in ("plain", "closure"):
+        torch.manual_seed(1)
+        model, optimizer, batch = parts(init_std=0.1)
+        handle = lb.attach_kl(optimizer, model, num_data=20)
+
+        def closure(model=model, optimizer=optimizer, batch=batch):
+            optimizer.zero_grad()
+            loss = nll(model, batch)
+            loss.backward()
+            return loss
+
+        for _ in range(2):
+            if way == "plain":
+                closure()
+                optimizer.step()
+            else:
+                optimizer.step(closure=closure) if by_name else optimizer.step(closure)
+        assert handle.steps == 2
+        states.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(*states)
+
+
+def test_lbfgs_is_refused_for_its_losses_lack_the_kl():
+    model, _, _ = parts()
+    with pytest.raises(lb.ConfigError, match=r"LBFGS compares losses.*attach nothing"):
+        lb.attach_kl(torch.optim.LBFGS(model.parameters()), model, num_data=20)

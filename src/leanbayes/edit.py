@@ -48,7 +48,23 @@ class KLEdit:
         self._hook.remove()
         self.attached = False
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, *_call: Any) -> None:
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, args: Any, kwargs: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]] | None:
+        """Edit now, or behind a closure: it makes the gradients anew, inside the step."""
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._edit(optimizer)
+            return None
+
+        def edited() -> Any:
+            loss = closure()
+            self._edit(optimizer)
+            return loss
+
+        return args[:1], {**kwargs, "closure": edited}
+
+    def _edit(self, optimizer: torch.optim.Optimizer) -> None:
         _refuse_scaled(optimizer)
         reshard(self.model)
         scale = self.weight() / self.num_data
@@ -95,8 +111,9 @@ def attach_kl(
     """Add `kl_weight / num_data * dKL` to the gradients before every step of the optimiser.
 
     Train on the negative log-likelihood alone. The edit comes once a step, after all-reduce,
-    accumulation, unscaling and clipping; for Gaussians it is a handful of element-wise kernels,
-    and the gradients equal those of `lb.objective`.
+    accumulation, unscaling and clipping, and after the closure of a step that has one; for
+    Gaussians it is a handful of element-wise kernels, and the gradients equal those of
+    `lb.objective`.
 
     Args:
         optimizer: Any torch optimiser that holds (some of) the model's parameters.
@@ -128,6 +145,11 @@ def attach_kl(
 
 def _check_managed(optimizer: torch.optim.Optimizer, model: BayesianModel) -> None:
     """An optimiser that was built before the conversion knows the network's parameters alone."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ConfigError(
+            "LBFGS compares losses, in which the KL would lack: keep it in the graph, "
+            "lb.objective(..., num_data=len(train_set)), and attach nothing"
+        )
     cure = "build it after bayesianize: torch.optim.SGD(lb.param_groups(model, lr=...))"
     found = list(model.posteriors())
     random = (p for _, _, q, base in found for p in (base, *q.parameters()))
