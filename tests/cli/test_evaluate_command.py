@@ -57,6 +57,13 @@ def test_wrong_names_and_paths_are_said(leanbayes, finished, arguments, code, wo
     assert words in result.err
 
 
+def test_data_of_other_classes_are_told_of(leanbayes, finished):
+    result = leanbayes("evaluate", finished, "--data", "digits", "--json")
+    assert (result.code, json.loads(result.out)["count"]) == (0, 597)
+    assert "classes of digits (0, 1, 2, ...) are not those of the run (T-shirt" in result.err
+    assert leanbayes("evaluate", finished, "--json").err == ""
+
+
 def test_labels_outside_the_classes_exit_with_5(leanbayes, finished, tmp_path):
     import numpy as np
 

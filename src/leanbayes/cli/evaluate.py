@@ -101,6 +101,7 @@ def evaluate(  # noqa: PLR0913
     _check_picture(card, picture, beside or [])
     name = str(card.data.get("reader")) if data is None else data
     found = read_data(name, options_of(card, name, root, change or []), "--set")
+    _note_classes(card, found)
     if suite is not None:
         told = evaluate_suite(given, card, net, found)
         if told is not None:
@@ -121,6 +122,18 @@ def evaluate(  # noqa: PLR0913
         _draw(judges, found, part, images, picture)
         told["picture"] = str(picture)
     _print(told, as_json)
+
+
+def _note_classes(card: Card, found: Data) -> None:
+    """Labels are numbers: a garment would count as the digit of its number."""
+    names = [str(name) for name in found.classes]
+    if names and card.classes and names != card.classes:
+        of_data, of_run = (", ".join(each[:3]) for each in (names, card.classes))
+        typer.echo(
+            f"leanbayes: the classes of {found.name} ({of_data}, ...) are not those of the run "
+            f"({of_run}, ...): labels are compared by their number. Foreign data are for --ood",
+            err=True,
+        )
 
 
 def _check_picture(card: Card, picture: Path | None, beside: list[Path]) -> None:
