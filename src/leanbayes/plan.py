@@ -218,7 +218,11 @@ def count_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     for leaf in pytree.tree_leaves((args, kwargs)):
         if isinstance(leaf, Tensor) and leaf.dim() > 0:
             return leaf.shape[0]
-    raise PlanError("no tensor with a batch dimension among the inputs; expected rows in dim 0")
+    found = ", ".join(sorted({type(x).__name__ for x in pytree.tree_leaves((args, kwargs))}))
+    raise PlanError(
+        f"no tensor with a batch dimension among the inputs ({found}); expected rows in dim 0. "
+        "Write torch.from_numpy(array) for arrays, x[None] for a single number"
+    )
 
 
 def fold(inputs: Any, times: int) -> Any:

@@ -228,3 +228,9 @@ def test_errors_relative_to_a_reference():
     assert against(own, own)["mce"] == 1.0
     with pytest.raises(lb.ConfigError, match="no corruption in common"):
         evaluate(trained(), lb.Suite.of(data(), "test"), reference=other)
+
+
+def test_foreign_data_have_names():
+    x, y = torch.rand(6, 1, 8, 8), torch.arange(6) % 3
+    with pytest.raises(lb.ConfigError, match=r"data by name, found a Tensor.*foreign=\{"):
+        lb.Suite.of((x, y), "test,ood", foreign=x)

@@ -300,3 +300,18 @@ def test_gradient_clipping_bounds_the_step():
         sum((p.detach() - before[n]).square().sum().item() for n, p in model.named_parameters())
     )
     assert moved == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("wrong", [[lb.Callback], lb.Callback(), [print]])
+def test_what_is_no_list_of_callbacks_is_refused(wrong):
+    with pytest.raises(lb.ConfigError, match=r"callbacks is a list of objects.*MyCallback\(\)\]"):
+        lb.fit(model_of(), problem(), lb.Categorical(), config=settings(), callbacks=wrong)
+
+
+def test_a_dict_is_no_config():
+    for train in (
+        lambda config: lb.fit(model_of(), problem(), lb.Categorical(), config=config),
+        lambda config: lb.adapt(torch.nn.Linear(4, 3), lb.MAP(), problem(), config=config),
+    ):
+        with pytest.raises(lb.ConfigError, match=r"config is a dict.*FitConfig\(\*\*settings\)"):
+            train({"epochs": 1})

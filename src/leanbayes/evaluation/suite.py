@@ -108,6 +108,11 @@ class Suite:
             [('test', 20), ('rotated/30', 10), ('pgd', 10)]
         """
         whole = as_data(data, part)
+        if not isinstance({} if foreign is None else foreign, Mapping):
+            raise ConfigError(
+                f"foreign is data by name, found a {type(foreign).__name__}. Write "
+                'foreign={"noise": x}'
+            )
         own = whole.normalize if normalize == "data" else normalize
         source = Source(
             *(whole, part, rows, dict(foreign or {}), dict(levels or {}), attack or Attack()),

@@ -23,7 +23,7 @@ from leanbayes.model import BayesianModel
 from leanbayes.plan import count_rows
 from leanbayes.report import ConversionReport
 from leanbayes.train.callbacks import Callback
-from leanbayes.train.config import FitConfig
+from leanbayes.train.config import FitConfig, checked_config
 from leanbayes.train.evaluation import evaluate_in_training
 from leanbayes.train.feed import Augment, Loader, every_batch
 from leanbayes.train.folder import write_file
@@ -104,7 +104,7 @@ def adapt(  # noqa: PLR0913
         3
     """
     likelihood = Categorical() if likelihood is None else needed(likelihood, "adapt")
-    config = FitConfig(batchnorm="refresh") if config is None else config
+    config = FitConfig(batchnorm="refresh") if config is None else checked_config(config)
     fitting = dict(fitting or {})
     _check(method, members, fitting)
     with Runtime.of(config) as runtime:

@@ -311,3 +311,13 @@ def _check_device(name: str) -> None:
         raise ConfigError(
             f"device is 'auto', 'cpu', 'cuda', 'cuda:1' or another of torch's; found {name!r}"
         ) from None
+
+
+def checked_config(config: Any) -> FitConfig:
+    """The settings, or an error for a dict of them."""
+    if isinstance(config, FitConfig):
+        return config
+    raise ConfigError(
+        f"config is a {type(config).__name__}; expected an lb.FitConfig. Write "
+        "config=lb.FitConfig(epochs=10, ...), of a dict lb.FitConfig(**settings)"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -20,7 +20,7 @@ from leanbayes.model import BayesianModel, unwrap
 from leanbayes.refresh import refresh_batchnorm
 from leanbayes.train.advice import sigma_statistics, warn_posterior
 from leanbayes.train.callbacks import Callback, Run
-from leanbayes.train.config import FitConfig
+from leanbayes.train.config import FitConfig, checked_config
 from leanbayes.train.ema import Average
 from leanbayes.train.evaluation import evaluate_in_training
 from leanbayes.train.feed import Augment, Feed, Loader, every_batch
@@ -93,7 +93,7 @@ def fit(  # noqa: PLR0913
         >>> lb.fit(model, (x, y), lb.Categorical(), config=config).steps
         8
     """
-    config = config or FitConfig()
+    config = FitConfig() if config is None else checked_config(config)
     with Runtime.of(config) as runtime:
         trainer = Trainer(model, likelihood, config, runtime, callbacks=callbacks, augment=augment)
         return trainer.run(train, validation, ood)
@@ -120,7 +120,7 @@ class Trainer:
         self.model, self.likelihood = unwrap(model), needed(likelihood, "fit")
         self.config, self.runtime, self.augment = config, runtime, augment
         self.progress = Progress()
-        self.callbacks = list(callbacks)
+        self.callbacks = _checked_callbacks(callbacks)
         self.signals = Signals()
 
     def run(self, train: Any, validation: Any = None, ood: Any = None) -> FitResult:
@@ -369,3 +369,15 @@ class Trainer:
         self.run_info.epoch = self.progress.step // self.steps_per_epoch
         for callback in self.callbacks:
             getattr(callback, event)(self.run_info, *what)
+
+
+def _checked_callbacks(callbacks: Any) -> list[Callback]:
+    """Objects that are told of a run, before it begins."""
+    found = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    wrong = [each for each in found if isinstance(each, type) or not hasattr(each, "on_step")]
+    if wrong or not isinstance(callbacks, Iterable):
+        raise ConfigError(
+            f"callbacks is a list of objects of classes of lb.Callback, found "
+            f"{(wrong or found)[0]!r}. Write callbacks=[MyCallback()]"
+        )
+    return found
