@@ -19,13 +19,16 @@ from leanbayes.train.runtime import Runtime
 Augment = Callable[[Any], Any]
 
 
-def every_batch(data: Any, config: FitConfig, *, shuffle: bool = True) -> Batches:
+def every_batch(
+    data: Any, config: FitConfig, *, shuffle: bool = True, smallest: int = 1
+) -> Batches:
     """All of the data on every process, in the order of the run, or in their own."""
     return Batches(
         data,
         batch_size=config.batch_size,
         seed=config.seed,
         workers=config.workers,
+        smallest=smallest,
         shuffle=shuffle,
     )
 
@@ -96,6 +99,10 @@ class Feed:
             workers=self._config.workers,
             smallest=self._smallest,
         )
+
+    def whole(self) -> Batches:
+        """All of the training data on every process, without batches too small to train on."""
+        return every_batch(self.train.source, self._config, smallest=self._smallest)
 
     def num_data(self, likelihood: Likelihood) -> int:
         """What divides the KL: counted, or as the settings say, with a warning if they differ."""

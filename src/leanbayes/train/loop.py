@@ -23,13 +23,14 @@ from leanbayes.train.callbacks import Callback, Run
 from leanbayes.train.config import FitConfig, checked_config
 from leanbayes.train.ema import Average
 from leanbayes.train.evaluation import evaluate_in_training
-from leanbayes.train.feed import Augment, Feed, Loader, every_batch
+from leanbayes.train.feed import Augment, Feed, Loader
 from leanbayes.train.folder import open_run
 from leanbayes.train.keyed import seeded
 from leanbayes.train.optim import build_optimizer
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.saving import Progress, Saver
 from leanbayes.train.signals import Signals, exit_code
+from leanbayes.train.sizes import fewest_rows
 from leanbayes.train.step import Parts, Stepper, modes
 from leanbayes.train.store import Store
 from leanbayes.train.watch import MetricsFile, Watch
@@ -154,7 +155,7 @@ class Trainer:
                 "there are none: give validation=, or leave patience out"
             )
         runtime.seed(config.seed)
-        smallest = self.model.method.index_members
+        smallest = max(self.model.method.index_members, fewest_rows(self.model, config.batchnorm))
         self.feed = Feed(train, validation, ood, config, runtime, smallest=smallest)
         num_data = self.feed.num_data(self.likelihood)
         self.steps_per_epoch = self.feed.steps_per_epoch
@@ -343,8 +344,7 @@ class Trainer:
 
         Those of plain inputs would make another network of weights that learnt under the others.
         """
-        rows = every_batch(self.feed.train.source, self.config)
-        every = Loader(rows, self.runtime.device, self.augment)
+        every = Loader(self.feed.whole(), self.runtime.device, self.augment)
         with seeded(self.config.seed, self.runtime.device):  # the same in all processes
             refresh_batchnorm(self.model, every, draws=True)
 

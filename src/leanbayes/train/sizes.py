@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler
 
@@ -13,6 +13,13 @@ from leanbayes.errors import DataError
 from leanbayes.train.sources import Batch, epoch_of, pair, rows_of
 
 Sizes = tuple[int, int, int]  # examples, batches of an epoch, rows of a batch
+
+
+def fewest_rows(net: nn.Module, policy: str) -> int:
+    """Rows that a batch needs: one has no variance for BatchNorm1d, and torch refuses it."""
+    return (
+        2 if policy != "frozen" and any(isinstance(m, nn.BatchNorm1d) for m in net.modules()) else 1
+    )
 
 
 def common_length(data: Batch) -> int:

@@ -1,0 +1,34 @@
+"""Batches of too few rows: one for a BatchNorm1d, fewer than members for an ensemble."""
+
+import pytest
+from fit_cases import model_of, problem, settings
+from torch import nn
+
+import leanbayes as lb
+
+
+class Flat(nn.Sequential):
+    """An MLP with BatchNorm1d, which takes no single row."""
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize(("policy", "steps"), [("train", 4), ("refresh", 4), ("frozen", 5)])
+def test_a_last_batch_of_one_row_is_left_out_where_batchnorm_cannot_take_it(policy, steps):
+    config = settings(steps=None, epochs=1, batchnorm=policy)
+    model = model_of(net=Flat())
+    assert lb.fit(model, problem(49), lb.Categorical(), config=config).steps == steps
+
+
+def test_batches_of_one_row_are_refused_where_batchnorm_cannot_take_them():
+    with pytest.raises(lb.ConfigError, match="write batch_size=2 or more"):
+        lb.fit(model_of(net=Flat()), problem(), lb.Categorical(), config=settings(batch_size=1))
+
+
+def test_statistics_are_taken_of_batches_that_have_a_row_for_every_member():
+    """It failed when the training was over."""
+    config = settings(steps=None, epochs=1, batchnorm="refresh")
+    model = model_of(lb.RankOne(members=4))
+    assert lb.fit(model, problem(49), lb.Categorical(), config=config).steps == 4
+    assert model.net.norm.num_batches_tracked == 4
