@@ -158,6 +158,7 @@ def test_a_regulariser_has_ood_images_of_its_own(leanbayes, tmp_path, monkeypatc
 
 def test_what_is_fitted_after_training_has_options(leanbayes):
     words = ("--methods", "laplace", "--set", "methods.laplace.fitting.probes=2")
+    words += ("--set", "methods.laplace.fields.prior_std=0.01")
     (row,) = record_of(leanbayes(*FEW, *words, "--json"))["rows"]
     assert row["config"]["fitting"] == {"probes": 2}
     wrong = leanbayes(*FEW, "--methods", "laplace", "--set", "methods.laplace.fitting.prior=7")

@@ -82,7 +82,7 @@ def test_the_saved_model_predicts_what_the_run_found(trained, tmp_path):
 
 
 def test_json_is_one_object_and_nothing_else(trained):
-    result = trained("method.name=laplace", options=["--json"])
+    result = trained("method.name=laplace", "method.fields.prior_std=0.01", options=["--json"])
     assert result.code == 0, result.err
     found = json.loads(result.out)
     assert found["method"]["name"] == "laplace"

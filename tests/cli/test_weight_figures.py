@@ -140,7 +140,9 @@ def test_what_cannot_be_shown_is_refused(leanbayes, finished, tmp_path, command)
 
 
 def test_methods_that_are_fitted_after_training_have_no_trajectory(leanbayes, tmp_path):
-    fitted = trained(tmp_path / "fitted", {"name": "laplace"}, epochs=1)
+    fitted = trained(
+        tmp_path / "fitted", {"name": "laplace", "fields": {"prior_std": 0.05}}, epochs=1
+    )
     result = leanbayes("trajectory", fitted, "--out", tmp_path / "found.json")
     assert (result.code, "fitted after training" in result.err) == (2, True)
     out = tmp_path / "landscape.json"

@@ -158,7 +158,9 @@ def test_a_part_of_the_data_stands_for_the_whole():
 def test_a_fitted_prior_narrows_a_network_that_a_wide_one_ruins():
     data = batches(labelled(regression()[0]))
     wide, fitted = converted(deep(), prior_std=100.0), converted(deep())
-    lb.fit_posterior(wide, data, lb.Categorical(), seed=0)
+    with pytest.warns(UserWarning, match=r"far from what was trained.* predictive='linearised'"):
+        lost = lb.fit_posterior(wide, data, lb.Categorical(), seed=0)
+    assert lost["draw_loss"] > lost["mean_loss"] + 1
     found = lb.fit_posterior(fitted, data, lb.Categorical(), seed=0, prior="fit")
     assert found["prior_std"] < 10
     assert stds(fitted).max() < stds(wide).max()
@@ -167,14 +169,14 @@ def test_a_fitted_prior_narrows_a_network_that_a_wide_one_ruins():
 def test_frozen_networks_modes_and_gradients_are_left_as_they_were():
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 3)).to(F64)
     net.requires_grad_(False)
-    model = converted(net).train()
+    model = converted(net, prior_std=0.3).train()
     state = copy.deepcopy({k: v for k, v in net.state_dict().items() if "slots" not in k})
     lb.fit_posterior(model, batches(labelled(regression()[0])), lb.Categorical())
     assert all(m.training for m in model.modules() if m is not model.likelihood)
     assert not any(p.requires_grad for p in model.parameters())
     assert all(p.grad is None for p in model.parameters())
     assert all(torch.equal(net.state_dict()[key], value) for key, value in state.items())
-    assert all((q.std < 1).any() for _, _, q, _ in model.posteriors())
+    assert all((q.std > 0.01).all() for _, _, q, _ in model.posteriors())  # 0.005 before
 
 
 @pytest.mark.parametrize("structure", ["diagonal", "kronecker"])

@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 
@@ -160,7 +161,9 @@ def test_a_wide_diagonal_keeps_the_network_where_draws_lose_it():
     found = {}
     for how in ("sampled", "linearised"):
         model = lb.bayesianize(copy.deepcopy(net), lb.Laplace(prior_std=1.0, predictive=how))
-        lb.fit_posterior(model, [(x, y)], CATEGORICAL, probes=20, seed=0)
+        lost = pytest.warns(UserWarning, match="far from what was trained")
+        with lost if how == "sampled" else nullcontext():
+            lb.fit_posterior(model, [(x, y)], CATEGORICAL, probes=20, seed=0)
         p = lb.predict(model, test_x, samples=100, seed=0, likelihood=CATEGORICAL)
         found[how] = lb.metrics.accuracy(p.probs, test_y).item()
     point = (net(test_x).argmax(1) == test_y).double().mean().item()

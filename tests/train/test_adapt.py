@@ -105,8 +105,10 @@ def test_every_pass_of_a_fit_after_training_has_its_own_order():
 
 def test_laplace_is_fitted_to_the_trained_network():
     config = settings()
-    done = adapted(lb.Laplace(), fitting={"probes": 3}, validation=problem(30, seed=1))
-    model, _ = step_by_step(lb.Laplace())
+    done = adapted(
+        lb.Laplace(prior_std=0.05), fitting={"probes": 3}, validation=problem(30, seed=1)
+    )
+    model, _ = step_by_step(lb.Laplace(prior_std=0.05))
     before = digest(model)
     torch.manual_seed(config.seed)
     measured = lb.fit_posterior(model, loader(config), lb.Categorical(), probes=3)
@@ -162,7 +164,7 @@ CASES = {
     "mean_field": {"method": lb.MeanField()},
     "partial": {"method": lb.Partial(rate=0.1)},
     "swag": {"method": lb.SWAG(rank=2), "fitting": {"epochs": 3}},
-    "laplace": {"method": lb.Laplace()},
+    "laplace": {"method": lb.Laplace(prior_std=0.05)},
     "in_turn": {"method": lb.DeepEnsemble(members=2), "members": "in_turn"},
 }
 
@@ -209,7 +211,7 @@ def test_a_crash_while_fitting_costs_no_training(case, tmp_path, monkeypatch):
 
 def test_the_report_tells_what_was_converted_and_found(tmp_path):
     config = settings(folder=str(tmp_path / "run"))
-    done = adapted(lb.Laplace(), config, validation=problem(24, seed=1))
+    done = adapted(lb.Laplace(prior_std=0.05), config, validation=problem(24, seed=1))
     found = json.loads((tmp_path / "run" / "report.json").read_text())
     assert found["conversion"]["added"] == done.report.added
     assert [c["name"] for c in found["conversion"]["converted"]] == [
@@ -258,7 +260,7 @@ def test_members_cannot_train_apart_what_they_share():
         (lb.DeepEnsemble(), {"members": "apart"}, "together, in_turn, by_process; found 'apart'"),
         (lb.MeanField(), {"fitting": {"epochs": 2}}, "mean_field learns its posterior in training"),
         (lb.SWAG(), {"fitting": {"epoch": 2}}, "swag has no option epoch"),
-        (lb.Laplace(), {"fitting": {"probes": 0}}, "probes must be at least 1"),
+        (lb.Laplace(prior_std=0.05), {"fitting": {"probes": 0}}, "probes must be at least 1"),
     ],
 )
 def test_wrong_use_is_said_before_anything_is_trained(method, options, words):
@@ -276,7 +278,7 @@ def test_no_step_leaves_the_network_and_fits_what_is_fitted_afterwards(length):
     net, x, y = torch.nn.Linear(4, 3), torch.randn(40, 4), torch.randint(0, 3, (40,))
     before = net.weight.detach().clone()
     config = lb.FitConfig(**length, progress=False)
-    done = lb.adapt(net, lb.Laplace(), (x, y), config=config)
+    done = lb.adapt(net, lb.Laplace(prior_std=0.05), (x, y), config=config)
     assert done.result.steps == 0
     assert torch.equal(net.weight, before)
     assert done.measured["num_data"] == 40

@@ -26,7 +26,7 @@ def run(method, seed=0, **options):
 
 
 CASES = {
-    "laplace": (lb.Laplace(), {}),
+    "laplace": (lb.Laplace(prior_std=0.05), {}),
     "kronecker": (lb.Laplace(structure="kronecker"), {"fit": {"strategy": "fsdp2"}}),
     "swag": (lb.SWAG(rank=2), {"fitting": {"epochs": 3}}),
     "partial": (lb.Partial(rate=0.1), {}),

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from statistics import fmean
+from typing import Any, ClassVar, Final, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from leanbayes.errors import ConfigError
-from leanbayes.likelihood import Likelihood, needed
+from leanbayes.likelihood import Likelihood, needed, tensor_of
 from leanbayes.methods.base import Method
-from leanbayes.plan import MEAN, Plan
+from leanbayes.noise import KeyedNoise
+from leanbayes.plan import MEAN, Plan, call
 
+Batch = tuple[Any, Tensor]
 Settings = TypeVar("Settings")
+FIXED_SEED: Final = 0  # of draws that are made when the posterior is fitted
+TRIED, LOST = 3, 1.0  # draws that are compared with the point, and nats that are too many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,3 +87,26 @@ def check_init_std(init_std: float) -> None:
     """Raise on a negative scale."""
     if not init_std >= 0:
         raise ConfigError(f"init_std must be at least 0, found {init_std!r}")
+
+
+def loss_of(model: Any, batch: Batch, likelihood: Likelihood, plan: Plan) -> Tensor:
+    """Mean negative log-likelihood of a batch."""
+    inputs, target = batch
+    log_prob = likelihood.log_prob(tensor_of(call(model, inputs, plan=plan)), target)
+    return -log_prob.sum() / likelihood.count(log_prob, target)
+
+
+@torch.no_grad()
+def draw_losses(
+    model: Any, batch: Batch, likelihood: Likelihood, advice: Callable[[Mapping[str, float]], str]
+) -> dict[str, float]:
+    """The loss of the point and of a few draws on a batch; a warning where draws are lost."""
+    model.eval()
+    method, few = model.method, range(TRIED)
+    plans = [method.prediction_plan([k], KeyedNoise(FIXED_SEED, [k])) for k in few]
+    # The point last: layers that are called by themselves keep the plan of the last pass.
+    *drawn, mean = (float(loss_of(model, batch, likelihood, plan)) for plan in (*plans, MEAN))
+    found = {"mean_loss": mean, "draw_loss": fmean(drawn)}
+    if not found["draw_loss"] - mean < LOST:
+        warnings.warn(advice(found), stacklevel=5)
+    return found

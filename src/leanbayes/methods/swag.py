@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from statistics import fmean
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,13 +16,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from leanbayes.errors import ConfigError
 from leanbayes.layers.base import Host
 from leanbayes.layers.draw_statistics import DrawStatistics
-from leanbayes.likelihood import Likelihood, tensor_of
+from leanbayes.likelihood import Likelihood
 from leanbayes.methods.post_hoc import (
+    FIXED_SEED,
+    Batch,
     PostHoc,
     batches,
     check_init_std,
     checked_likelihood,
     device_of,
+    draw_losses,
+    loss_of,
     parsed,
 )
 from leanbayes.moments import moments_of, write_statistics
@@ -34,10 +36,6 @@ from leanbayes.plan import MEAN, Plan, call
 from leanbayes.posteriors import Posterior
 from leanbayes.posteriors.swag import LowRankGaussian
 from leanbayes.select import Site
-
-Batch = tuple[Any, Tensor]
-FIXED_SEED: Final = 0  # of the draws that are made when the posterior is fitted
-DRAWS_TRIED, LOST = 3, 1.0  # draws that are compared with the average, and nats that are too many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,20 +137,7 @@ class SWAG(PostHoc, name="swag"):
             for k in range(self.draws or 0):
                 self._measure(model, islice(loader, settings.draw_batches), k)
         found = {"collected": float(iterates.count), "loss": loss}
-        return found | self._losses(model, batch, likelihood)
-
-    @torch.no_grad()
-    def _losses(self, model: Any, batch: Batch, likelihood: Likelihood) -> dict[str, float]:
-        """The loss of the average and of a few draws on a batch; a warning where draws are lost."""
-        model.eval()
-        few = range(DRAWS_TRIED)
-        plans = [self.prediction_plan([k], KeyedNoise(FIXED_SEED, [k])) for k in few]
-        # The average last: layers that are called by themselves keep the plan of the last pass.
-        *drawn, mean = (float(_loss(model, batch, likelihood, plan)) for plan in (*plans, MEAN))
-        found = {"mean_loss": mean, "draw_loss": fmean(drawn)}
-        if not found["draw_loss"] - mean < LOST:
-            warnings.warn(_advice(found, self.draws), stacklevel=4)
-        return found
+        return found | draw_losses(model, batch, likelihood, partial(_advice, draws=self.draws))
 
     def _measure(self, model: Any, loader: Iterable[Any], k: int) -> None:
         """Give one fixed draw its own BatchNorm statistics."""
@@ -291,17 +276,11 @@ def _collect(
     return float(loss), batch
 
 
-def _loss(model: Any, batch: Batch, likelihood: Likelihood, plan: Plan) -> Tensor:
-    inputs, target = batch
-    log_prob = likelihood.log_prob(tensor_of(call(model, inputs, plan=plan)), target)
-    return -log_prob.sum() / likelihood.count(log_prob, target)
-
-
 def _step(
     model: Any, batch: Batch, likelihood: Likelihood, optimizer: torch.optim.Optimizer
 ) -> Tensor:
     optimizer.zero_grad()
-    loss = _loss(model, batch, likelihood, MEAN)
+    loss = loss_of(model, batch, likelihood, MEAN)
     # Only the network's parameters: the likelihood's noise stays what it is.
     loss.backward(inputs=[p for group in optimizer.param_groups for p in group["params"]])  # type: ignore[no-untyped-call]
     optimizer.step()
@@ -312,9 +291,9 @@ def _advice(found: Mapping[str, float], draws: int | None) -> str:
     words = "draws with BatchNorm statistics of their own, lb.SWAG(draws=20)"
     also = "" if draws else f"{words}, where the network has BatchNorm; or "
     return (
-        f"SWAG's draws are far from what was trained: loss {found['draw_loss']:.3g} of "
-        f"{DRAWS_TRIED} draws on a batch, {found['mean_loss']:.3g} of their average. Write {also}a "
-        "smaller lr, which makes the spread of the iterates smaller, or scale < 1"
+        f"SWAG's draws are far from what was trained: loss {found['draw_loss']:.3g} of a few draws "
+        f"on a batch, {found['mean_loss']:.3g} of their average. Write {also}a smaller lr, which "
+        "makes the spread of the iterates smaller, or scale < 1"
     )
 
 
