@@ -68,6 +68,13 @@ def test_every_ablation_has_its_rows_of_whole_figures(rows):
         assert {"series", "x", "method", "config", "training_seconds", "command"} <= row.keys()
 
 
+def test_rows_say_which_network_they_go_on_from(rows, bench):
+    """Those from scratch say none, unless it has chosen their mask."""
+    own = [label for label, row in rows.items() if row["start"] is None]
+    assert {row["start"] for row in rows.values()} == {None, bench.start.mark}
+    assert own == [label for label in rows if "from scratch" in label]
+
+
 def test_a_picture_a_piece_lies_beside_the_named_file(rows, folder):  # noqa: ARG001
     names = {path.name for path in folder.glob("*.png")}
     assert names == {f"out_{name}.png" for name in ABLATIONS}

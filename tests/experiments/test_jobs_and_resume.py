@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import leanbayes as lb
 from leanbayes.cli import app
+from leanbayes.cli.experiment_kept import labels_of
 from leanbayes.cli.jobs import _portable
 from leanbayes.experiments import EXPERIMENTS
 from leanbayes.experiments.experiment import Experiment
@@ -27,6 +28,8 @@ class Probe(Experiment):
     """Parts that train a little, fail, die or wait."""
 
     name: ClassVar[str] = "probe"
+    asked: ClassVar[tuple[str, ...]] = ("parts_",)
+    keep: str = ""
     parts_: tuple[str, ...] = ("a", "b", "c")
     steps: int = 3
 
@@ -51,7 +54,8 @@ class Probe(Experiment):
             (x, x[:, 0].gt(0).long()),
             config=config,
         )
-        return {"figure": float(lb.predict(done.model, x, seed=0).probs[0, 0])}
+        figure = float(lb.predict(done.model, x, seed=0).probs[0, 0])
+        return {"figure": figure, **({"start": self.keep} if self.keep else {})}
 
 
 @pytest.fixture(autouse=True)
@@ -160,6 +164,49 @@ def test_other_settings_or_other_files_are_refused_and_left_as_they_are(probe, t
                 .exception
             )
         assert file.read_text() == wrong
+
+
+def test_parts_that_are_not_asked_for_stay_and_others_are_added_in_order(probe, tmp_path):
+    _, first = probe(parts=["c", "z"])
+    for path in tmp_path.glob("began-*"):
+        path.unlink()
+    result, both = probe("--resume", "--set", "keep=net", parts=["a", "c"])
+    assert result.exit_code == 0, result.output
+    assert "1 of 2 rows kept from probe.json; others, not asked for now, stay as they are: 1" in (
+        result.stderr
+    )
+    assert began(tmp_path) == ["a"]
+    assert both["settings"]["parts_"] == ["a", "c", "z"]
+    assert [row["label"] for row in both["rows"]] == ["a", "c", "z"]
+    assert both["rows"][1:] == first["rows"]
+    assert probe("--resume", parts=["z"])[1] == both
+    result, _ = probe("--resume", "--set", "seed=1", parts=["a"])
+    assert isinstance(result.exception, lb.ConfigError)
+
+
+def test_rows_that_go_on_from_another_network_than_those_of_the_file_say_so(probe):
+    first, _ = probe("--set", "keep=one", parts="a")
+    same, _ = probe("--resume", "--set", "keep=one", parts="b")
+    other, record = probe("--resume", "--set", "keep=two", parts="c")
+    assert "another trained network" not in first.stderr + same.stderr
+    assert "c: goes on from another trained network" in other.stderr
+    assert "one there, two now" in other.stderr
+    assert [row["start"] for row in record["rows"]] == ["one", "one", "two"]
+
+
+def test_rows_that_do_not_say_where_they_started_are_named(probe):
+    probe(parts="a")
+    result, _ = probe("--resume", "--set", "keep=two", parts="b")
+    assert "those do not say from which; this one is two" in result.stderr
+
+
+@pytest.mark.parametrize(("name", "cls"), EXPERIMENTS.items())
+def test_what_is_asked_for_are_lists_of_which_a_part_gives_some_of_the_rows(name, cls):
+    whole = cls()
+    every = labels_of(whole)
+    for asked in cls.asked:
+        few = labels_of(replace(whole, **{asked: getattr(whole, asked)[-1:]}))
+        assert set(few) < set(every), (name, asked)
 
 
 def test_resume_without_a_file_is_refused_and_a_file_that_is_not_there_is_a_start(probe):

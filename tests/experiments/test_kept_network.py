@@ -50,3 +50,9 @@ def test_a_network_of_other_settings_is_refused_and_a_failed_training_leaves_not
     assert kept(path, {"lr": 0.1}, training([])).steps == 7
     with pytest.raises(lb.ConfigError, match="trained otherwise"):
         kept(path, {"lr": 0.2}, fails)
+
+
+def test_the_mark_is_that_of_the_weights_whether_or_not_they_were_kept(tmp_path):
+    own = kept("", {}, training([]))
+    assert own.mark == kept(str(tmp_path / "net.pt"), {}, training([])).mark
+    assert own.mark != Kept({"weight": torch.tensor([0.0, 1.0, 2.0 + 1e-6])}, 7).mark

@@ -6,14 +6,15 @@ import json
 import shlex
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leanbayes.cli.record_file import alone, check_place, earlier, refuse_others, save
+from leanbayes.cli.experiment_kept import Kept, kept, labels_of
+from leanbayes.cli.record_file import alone, check_place, save
 
 if TYPE_CHECKING:  # it imports torch
     from leanbayes.experiments import Experiment
@@ -83,9 +84,9 @@ def _run(
     """The rows in the order of the experiment, each saved as it comes; errors come last."""
     from leanbayes.cli.jobs import obeying_signals, run_all
 
-    head, labels = _head(chosen), list(dict.fromkeys(label for label, _ in chosen.parts()))
-    rows = _kept(out, head, labels) if resume else {}
-    missing = [label for label in labels if label not in rows]
+    found = kept(out, chosen) if resume else Kept(chosen)
+    rows, order = dict(found.rows), found.order
+    missing = [label for label in labels_of(chosen) if label not in rows]
     errors: dict[int, Exception] = {}
     work = Part(chosen, command)
     with obeying_signals(), closing(run_all(work, missing, jobs)) as ends:
@@ -97,10 +98,18 @@ def _run(
                 continue
             rows[label] = row = ended.value
             typer.echo(f"{label}: {_figures(row)} ({row['seconds']:.1f} s)")
-            save(out, text_of({**head, "rows": [rows[key] for key in labels if key in rows]}))
+            _warn_of_another_start(found, row)
+            save(out, text_of({**found.head, "rows": [rows[key] for key in order if key in rows]}))
     if errors:
         raise errors[min(errors)]
-    return [rows[label] for label in labels]
+    return [rows[label] for label in order if label in rows]
+
+
+def _warn_of_another_start(found: Kept, row: dict[str, Any]) -> None:
+    words = found.other_start(row)
+    if words is not None:
+        said = "goes on from another trained network than rows of the file may"
+        typer.echo(f"{row['label']}: {said}: {words}", err=True)
 
 
 @dataclass(frozen=True)
@@ -124,30 +133,6 @@ class Part:
         # Before the work: the code that runs is that of this moment, whatever is committed then.
         origin = provenance(self.command, torch.device(self.chosen.device))
         return {**timed(label, self._parts[label]), **origin}
-
-
-def _head(chosen: Experiment) -> dict[str, Any]:
-    # The folder of the data is a matter of the machine.
-    settings = {k: v for k, v in asdict(chosen).items() if k != "root"}
-    return {"experiment": chosen.name, "settings": settings}
-
-
-def _kept(out: Path | None, head: dict[str, Any], labels: list[str]) -> dict[str, dict[str, Any]]:
-    """The rows that an earlier run under the same settings has left, by label."""
-    from leanbayes.errors import CheckpointError
-
-    keys = {"experiment": str, "settings": dict, "rows": list}
-    found = earlier(out, keys, "leanbayes experiment")
-    if out is None or found is None:
-        return {}
-    old, new = ({"experiment": h["experiment"], **h["settings"]} for h in (found, head))
-    refuse_others(out, "rows", old, new)
-    rows = {row.get("label"): row for row in found["rows"]}
-    strange = [label for label in rows if label not in labels]
-    if strange:
-        raise CheckpointError(f"--resume: {out} has a row {strange[0]!r}, which is not of {labels}")
-    typer.echo(f"{len(rows)} of {len(labels)} rows kept from {out.name}", err=True)
-    return rows
 
 
 def _figures(row: dict[str, Any]) -> str:

@@ -114,6 +114,10 @@ class Ablations(Experiment):
     """
 
     name: ClassVar[str] = "ablations"
+    asked: ClassVar[tuple[str, ...]] = (
+        "ablations",
+        *("draws", "members", "candidates", "ranks", "rates", "gammas"),
+    )
 
     reader: str = "npz"
     keep: str = ""

@@ -41,12 +41,16 @@ SMOKE_TRAIN, SMOKE_TEST = 32, 24
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A model, how it was trained, and how long that took, conversion included."""
+    """A model, how it was trained, and how long that took, conversion included.
+
+    `start` is the mark of the trained network, where anything of it went in.
+    """
 
     model: BayesianModel
     config: FitConfig
     result: FitResult
     seconds: float
+    start: str | None = None
 
 
 class Bench:
@@ -119,6 +123,7 @@ class Bench:
             "x": None,
             **figures,
             "method": MAP().to_json(),
+            "start": self.start.mark,
             "epochs": self.plan.epochs,
             "steps": self.start.steps,
             # None where the network came from a file.
@@ -170,7 +175,9 @@ class Bench:
             model = bayesianize(net, method, example=example, scores=scores)
             result = fit(model, self.data.train, Categorical(), config=config, **options)
         self._wait()
-        return Trained(model, config, result, time.perf_counter() - begun)
+        seconds = time.perf_counter() - begun
+        start = None if scratch and scores is None else self.start.mark
+        return Trained(model, config, result, seconds, start)
 
     @property
     def _on_gpu(self) -> bool:
@@ -209,6 +216,7 @@ def origin(done: Trained) -> Row:
         "method": method.to_json(),
         "draws": method.default_samples,
         "added": done.model.report.added,
+        "start": done.start,
         "epochs": done.config.epochs,
         "steps": done.result.steps,
         "training_seconds": round(done.seconds, 2),

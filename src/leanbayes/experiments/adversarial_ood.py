@@ -109,6 +109,7 @@ class AdversarialOOD(Experiment):
     """
 
     name: ClassVar[str] = "adversarial-ood"
+    asked: ClassVar[tuple[str, ...]] = ("methods",)
 
     keep: str = ""
     methods: tuple[str, ...] = METHODS
@@ -207,6 +208,7 @@ class Bench:
             "method": method.to_json(),
             "regularised": name.endswith(REGULARISED),
             "seeds": seeds,
+            "start": self.start.mark,
             "steps": plan.steps,
             **over_seeds([scores(seen) for seen in found]),
             "histograms": histograms(found, plan.samples),

@@ -20,9 +20,13 @@ class Experiment(ABC):
         seed: Of weights, order and draws.
         device: Where it runs.
         smoke: A few steps on few data, to see that it runs.
+        name: On the command line.
+        asked: Settings that are lists of what is asked for. They say which rows there are, but not
+            what a row is: a file may be given further ones.
     """
 
     name: ClassVar[str] = ""
+    asked: ClassVar[tuple[str, ...]] = ()
 
     root: str = ""
     seed: int = 0

@@ -62,6 +62,7 @@ class FashionWidths(Experiment):
     """
 
     name: ClassVar[str] = "fashion-widths"
+    asked: ClassVar[tuple[str, ...]] = ("widths", "methods")
 
     images: str = ""
     widths: tuple[int, ...] = WIDTHS

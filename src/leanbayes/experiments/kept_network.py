@@ -10,12 +10,14 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from leanbayes.convert import tensor_hash
 from leanbayes.errors import ConfigError
 from leanbayes.experiments.experiment import Row
 from leanbayes.train.folder import write_file
@@ -26,6 +28,12 @@ class Kept(NamedTuple):
 
     state: dict[str, Tensor]
     steps: int
+
+    @property
+    def mark(self) -> str:
+        """Other for any other weights: rows say by it which network they go on from."""
+        lines = (f"{name} {tensor_hash(value)}\n" for name, value in sorted(self.state.items()))
+        return sha256("".join(lines).encode()).hexdigest()[:16]
 
 
 def kept(path: str, origin: Row, train: Callable[[], Kept]) -> Kept:

@@ -74,6 +74,7 @@ class MnistRates(Experiment):
     """
 
     name: ClassVar[str] = "mnist-rates"
+    asked: ClassVar[tuple[str, ...]] = ("rates",)
 
     images: str = ""
     foreign: str = ""
@@ -167,7 +168,7 @@ class Bench:
             "paper_flops": steps * self._pass.paper_step(1, 0.0),
         }
         found = self._figures(model, 0.0, self._config(MAP()))
-        return {"random": 0, "steps": steps, **found, **flops}
+        return {"random": 0, "start": self.trained.mark, "steps": steps, **found, **flops}
 
     def row(self, method: Method, rate: float, *, trained: bool = True) -> Row:
         """The row of a method, from the trained network or from scratch."""
@@ -179,6 +180,7 @@ class Bench:
         done = adapt(net, method, self.data.train, config=config)
         return {
             "random": done.report.added,
+            "start": self.trained.mark if trained else None,
             "steps": done.result.steps,
             **self._figures(done.model, rate, config),
             **self._flops(done, rate, config.samples, trained),

@@ -104,6 +104,7 @@ class UCI(Experiment):
     """
 
     name: ClassVar[str] = "uci"
+    asked: ClassVar[tuple[str, ...]] = ("sets", "methods")
 
     sets: tuple[str, ...] = SETS
     methods: tuple[str, ...] = tuple(METHODS)

@@ -118,6 +118,7 @@ class OpenSet(Experiment):
     """
 
     name: ClassVar[str] = "verification"
+    asked: ClassVar[tuple[str, ...]] = ("methods",)
 
     reader: str = "cifar10"
     model: str = "resnet20"
@@ -200,7 +201,8 @@ class Study:
         origin = {"config": plain(config), "model": chosen.model, "rows": len(self.data.train[1])}
         found = kept(chosen.keep, origin, partial(self._trained, deepcopy(net), config))
         net.load_state_dict(found.state)
-        return net.to(chosen.device), {"steps": found.steps, "config": origin["config"]}
+        came = {"start": found.mark, "steps": found.steps, "config": origin["config"]}
+        return net.to(chosen.device), came
 
     def _trained(self, net: nn.Module, config: FitConfig) -> Kept:
         done = adapt(net, MAP(), self.data.train, config=config, augment=self._augment)
@@ -226,6 +228,7 @@ class Study:
         return {
             "method": method.to_json(),
             "regularised": regularised,
+            "start": self.start[1].get("start"),
             "steps": done.result.steps,
             "added": done.report.added,
             "config": plain(config),
