@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from leanbayes.cli.results_pairs import paired
 from leanbayes.recipes.cifar10_wrn_claims import PRICES, Check, Claim
+from leanbayes.reporting.pairs import paired
 from leanbayes.reporting.words import direction
 
 Rows = Mapping[str, Mapping[str, Any]]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leanbayes.cli.results_claims import POINT, verdicts
-from leanbayes.cli.results_pairs import gain
 from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, NOT_RUN
 from leanbayes.recipes.tables import table, tables
+from leanbayes.reporting.pairs import gain
 
 Row = Mapping[str, Any]
 Column = tuple[str, Callable[[Row], str]]

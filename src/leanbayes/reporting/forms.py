@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def _compared(row: Mapping[str, Any], read: Reader, place: str, parts: Any) -> R
     if last and isinstance(tested, Mapping):
         tested = tested.get(last)
     figures = _of_parts(row.get("figures", {}), parts, read, f"{place}.figures")
+    starts = {_start(run): _of_run(run, parts, read, f"{place}.runs") for run in runs}
     return Row(
         label=read.word(row.get("method"), f"{place}.method"),
         figures=_renamed(figures) if found else figures,
@@ -84,7 +86,27 @@ def _compared(row: Mapping[str, Any], read: Reader, place: str, parts: Any) -> R
         evaluations=_evaluations(found, read, f"{place}.runs.evaluation"),
         layers=_layers(row, read, place),
         against=against({"significance": tested}),
+        starts={k: _renamed(v) for k, v in starts.items()} if found else starts,
     )
+
+
+def _start(run: Mapping[str, Any]) -> str:
+    return str(run.get("start") or f"seed {run.get('seed')}")
+
+
+def _of_run(run: Mapping[str, Any], parts: Any, read: Reader, place: str) -> dict[str, float]:
+    """Figures of one run, by the names of the means over all runs."""
+    found = _of_parts(_as_means(run.get("figures")), parts, read, place)
+    means = {name: figure.mean for name, figure in found.items()}
+    return {name: v for name, v in means.items() if v is not None and math.isfinite(v)}
+
+
+def _as_means(table: Any) -> dict[str, Any]:
+    """Numbers as the means of one; down through parts."""
+    if not isinstance(table, Mapping):
+        return {}
+    numbers = {k: {"mean": v} for k, v in table.items() if is_number(v)}
+    return {**numbers, **{k: _as_means(v) for k, v in table.items() if isinstance(v, Mapping)}}
 
 
 def _a_seed(prices: Mapping[str, float], runs: int) -> dict[str, float]:

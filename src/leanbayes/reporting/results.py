@@ -39,6 +39,7 @@ class Row:
         evaluations: Of a suite, one a seed.
         layers: Of the model: how much of each is random, and how far it spreads.
         against: Difference to the baseline by figure: better, worse, or None for no clear one.
+        starts: Figures by the start of a run, or by its seed where it has none.
     """
 
     label: str
@@ -50,6 +51,7 @@ class Row:
     evaluations: tuple[Evaluation, ...] = ()
     layers: tuple[Mapping[str, Any], ...] = ()
     against: Mapping[str, Difference] = field(default_factory=dict)
+    starts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from leanbayes.reporting.evaluation import mean
 from leanbayes.reporting.looks import LEADING, baseline
 from leanbayes.reporting.results import Figure, Result, Row
-from leanbayes.reporting.sections.best import best, mean_of
+from leanbayes.reporting.sections.best import best, mean_of, side_by_side
 from leanbayes.reporting.words import TIMES, figure, number, title
 
 PRICES = (
@@ -65,14 +65,19 @@ def _best(result: Result, name: str) -> Finding | None:
 
 
 def _than(result: Result, row: Row, name: str) -> str:
-    """Against the baseline, in percent of its value."""
+    """Against the baseline of the same starts, in percent of its value."""
     base = baseline(result)
-    own, other = mean_of(row, name), mean_of(base, name) if base is not None else None
-    if base is None or base is row or own is None or not other:
+    found = None if base is None or base is row else side_by_side(row, base, name)
+    if base is None or found is None or not found[1]:
         return ""
+    own, other, over = found
     change = (own - other) / abs(other)
     way = "higher" if change > 0 else "lower"
-    return f"{abs(change):.1%} {way} than {base.label}'s {number(other)}"
+    return f"{abs(change):.1%} {way} than {base.label}'s {number(other)}{_more(over)}"
+
+
+def _more(over: str) -> str:
+    return f", {over}" if over else ""
 
 
 def _cheapest(result: Result, name: str) -> Finding | None:
@@ -81,8 +86,7 @@ def _cheapest(result: Result, name: str) -> Finding | None:
     price = next((p for p in PRICES if len(_priced(result, p)) > 1), None)
     if not top or price is None or top[0].figures[name].error is None:
         return None
-    found = top[0].figures[name]
-    near = [row for row in _priced(result, price) if _is_near(row, name, found.mean, found.error)]
+    near = [row for row in _priced(result, price) if _is_near(row, top[0], name)]
     if not near:
         return None
     row = min(near, key=lambda row: row.prices[price])
@@ -130,9 +134,10 @@ def _priced(result: Result, price: str) -> list[Row]:
     return [row for row in result.rows if price in row.prices and not row.failed]
 
 
-def _is_near(row: Row, name: str, mean: float | None, error: float | None) -> bool:
-    own = mean_of(row, name)
-    return own is not None and abs(own - (mean or 0.0)) <= (error or 0.0)
+def _is_near(row: Row, top: Row, name: str) -> bool:
+    """Within one standard error of the best, at the same starts."""
+    found = side_by_side(row, top, name)
+    return found is not None and abs(found[0] - found[1]) <= (top.figures[name].error or 0.0)
 
 
 def _detectors(result: Result) -> list[Finding]:
@@ -159,8 +164,9 @@ def _detector(result: Result, data: str, names: Sequence[str]) -> Finding | None
     part = "epistemic" if "epistemic" in name else "total"
     much = f"AUROC {figure(row.figures[name].mean, row.figures[name].error)}"
     base = baseline(result)
-    other = mean_of(base, next((n for n in names if "total" in n), "")) if base else None
-    than = f"{base.label} by total: {number(other)}" if base and other is not None else ""
+    total = next((n for n in names if "total" in n), "")
+    pair = side_by_side(row, base, name, total) if base else None
+    than = f"{base.label} by total: {number(pair[1])}{_more(pair[2])}" if base and pair else ""
     more = f" ({than})" if than and base is not row else ""
     return Finding(
         f"Detects {data}",

@@ -41,15 +41,30 @@ def paired(figure: str, one: Row, other: Row, point: Row | None) -> Pair | None:
         (-0.0125, -0.0625, ' (differences to MAP, each at its own start)')
     """
     mine, theirs = by_start(figure, one), by_start(figure, other)
-    common = [start for start in mine if start in theirs]
-    if common:
-        some = len(common) < max(len(mine), len(theirs))
-        means = [fmean(found[start] for start in common) for found in (mine, theirs)]
-        return means[0], means[1], _over(len(common)) if some else ""
+    found = common(mine, theirs)
+    if found is not None:
+        return *found[:2], f" ({found[2]})" if found[2] else ""
     gains = gain(figure, one, point), gain(figure, other, point)
     if gains[0] is None or gains[1] is None:
         return None
     return gains[0], gains[1], " (differences to MAP, each at its own start)"
+
+
+def common(mine: Mapping[str, float], theirs: Mapping[str, float]) -> Pair | None:
+    """Means over the starts that both have, and words where these are not all; None without one.
+
+    Example:
+        >>> common({"a": 0.25, "b": 0.5}, {"b": 0.75, "a": 0.25, "c": 1.0})
+        (0.375, 0.5, 'over 2 common starts')
+        >>> common({"a": 0.25}, {"a": 0.5}), common({"a": 0.25}, {"b": 0.5})
+        ((0.25, 0.5, ''), None)
+    """
+    both = [start for start in mine if start in theirs]
+    if not both:
+        return None
+    words = f"over {len(both)} common start{'s' if len(both) > 1 else ''}"
+    one, other = (fmean(found[start] for start in both) for found in (mine, theirs))
+    return one, other, words if len(both) < max(len(mine), len(theirs)) else ""
 
 
 def by_start(figure: str, row: Row) -> dict[str, float]:
@@ -57,7 +72,3 @@ def by_start(figure: str, row: Row) -> dict[str, float]:
     runs = [run for run in row.get("runs", []) if run.get("start") is not None]
     found = {run["start"]: run["figures"].get(figure) for run in runs}
     return {start: value for start, value in found.items() if value is not None}
-
-
-def _over(count: int) -> str:
-    return f" (over {count} common start{'s' if count > 1 else ''})"
