@@ -165,3 +165,15 @@ def test_points_and_lines_that_are_too_far_off_are_named_and_not_drawn():
     assert len(by_class(parsed(chart), "dot")) == 2 * len(GOOD)
     assert chart.title == "A title; off the scale: low (-40)"
     assert lines(LABELS, series, Drawn(ends=(0.0, 1.0))).title == "A title"
+
+
+def test_a_line_that_is_far_off_is_named_however_widely_it_is_spread_itself():
+    good = [Series(f"good {at}", [1, 2, 4], [0.02, 0.01, 0.01 + 0.001 * at]) for at in range(12)]
+    failed = Series("failed", [1, 2, 4], [0.15, 0.25, 0.34])
+    tree = parsed(chart := lines(LABELS, [*good, failed], Drawn(dots=True)))
+    assert chart.title == "A title; off the scale: failed (0.34)"
+    assert len(by_class(tree, "dot")) == 3 * len(good)
+    # One that comes down to the others stays, for how it gets there is what a reader looks for.
+    learns = Series("learns", [1, 2, 4], [0.34, 0.27, 0.015])
+    chart = lines(LABELS, [*good, learns], Drawn(dots=True))
+    assert len(by_class(parsed(chart), "dot")) == 3 * (len(good) + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from leanbayes.reporting.able import able
 from leanbayes.reporting.canvas import slug
 from leanbayes.reporting.markup import Html, tag
 from leanbayes.reporting.results import Result, Row
@@ -64,7 +65,7 @@ def leading(result: Result) -> list[Row]:
     """The baseline, then in turns the best of each figure that papers look at."""
     rows = [row for row in result.rows if not row.failed]
     found = {row.label: row for row in ([baseline(result)] if rows else []) if row is not None}
-    ranks = [_ranked(rows, name) for name in _figures(result)]
+    ranks = [_ranked(able(rows), name) for name in _figures(result)]
     for at in range(len(rows)):
         for ranked in ranks:
             if at < len(ranked) and len(found) < FEW:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from leanbayes.reporting.axes import Axis, drawable, marked, together
 from leanbayes.reporting.canvas import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, frame, spot
@@ -72,12 +73,19 @@ def lines(labels: Labels, series: Sequence[Series], how: Drawn = PLAIN) -> Chart
 
 
 def _far(series: Sequence[Series]) -> list[Series]:
-    """Lines that have no place where nearly all others lie."""
-    ends = together(v for s in series for v in s.y if v is not None)
+    """Lines that have no place where nearly all others lie.
+
+    A line counts once, by its middle: all of its points together may be spread as widely as it is
+    far from the others.
+    """
+    known = [(s, [v for v in s.y if v is not None]) for s in series]
+    known = [(s, ys) for s, ys in known if any(map(drawable, ys))]
+    ends = together(median(ys) for _, ys in known)
     if ends is None:
         return []
-    known = [(s, [v for v in s.y if v is not None]) for s in series]
-    return [s for s, ys in known if ys and (max(ys) < ends[0] or min(ys) > ends[1])]
+    near = [v for _, ys in known if ends[0] <= median(ys) <= ends[1] for v in ys]
+    least, most = min(near), max(near)
+    return [s for s, ys in known if max(ys) < least or min(ys) > most]
 
 
 def _last(series: Series) -> float:

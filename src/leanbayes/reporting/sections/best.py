@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from leanbayes.reporting.able import able
 from leanbayes.reporting.pairs import Pair, common
 from leanbayes.reporting.results import Row
 from leanbayes.reporting.words import direction
@@ -13,7 +14,7 @@ from leanbayes.reporting.words import direction
 def best(rows: Sequence[Row], name: str) -> list[Row]:
     """Rows with the best mean; none where all are equal, or no end is the better one."""
     way = direction(name)
-    found = [(row, mean) for row in rows if (mean := mean_of(row, name)) is not None]
+    found = [(row, mean) for row in able(rows) if (mean := mean_of(row, name)) is not None]
     if not way or len({mean for _, mean in found}) < 2:
         return []
     top = max(way * mean for _, mean in found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from leanbayes.reporting.able import able
 from leanbayes.reporting.evaluation import mean
 from leanbayes.reporting.looks import LEADING, baseline
 from leanbayes.reporting.results import Figure, Result, Row
@@ -156,7 +157,7 @@ def _detectors(result: Result) -> list[Finding]:
 
 
 def _detector(result: Result, data: str, names: Sequence[str]) -> Finding | None:
-    scored = [(mean_of(row, name), row, name) for name in names for row in result.rows]
+    scored = [(mean_of(row, name), row, name) for name in names for row in able(result.rows)]
     known = [(value, row, name) for value, row, name in scored if value is not None]
     if len(known) < 2:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from leanbayes.reporting.able import able
 from leanbayes.reporting.canvas import Chart
 from leanbayes.reporting.charts import Labels, bars
 from leanbayes.reporting.looks import baseline
@@ -20,6 +21,7 @@ READING = (
     "Click on a head to sort."
 )
 MARKS = " ▲ ▼: clearly better or worse than {base}, {rule}."
+UNABLE = "with less than half of the best accuracy"
 CHARTS = 4
 MAIN = (
     *("accuracy", "nll", "ece", "brier", "rmse", "lpd", "crps", "mean_iou", "auc_pr"),
@@ -92,7 +94,14 @@ def _reading(result: Result) -> Html:
     elif any(found.better is not None for row in result.rows for found in row.against.values()):
         rule = "by more than two standard errors of the difference"
     marks = MARKS.format(base=base.label, rule=rule) if base is not None and rule else ""
-    return tag("p", f"{READING}{marks}", class_="soft")
+    return tag("p", f"{READING}{marks}{_unable(result)}", class_="soft")
+
+
+def _unable(result: Result) -> str:
+    """Words on rows that are not marked, whatever their figures."""
+    good = able(result.rows)
+    left = [row.label for row in result.rows if row not in good]
+    return f" Not in bold: {', '.join(left)}, {UNABLE}." if left else ""
 
 
 def _rest(result: Result) -> Html:
