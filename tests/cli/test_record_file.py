@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from leanbayes.cli.record_file import alone
+from leanbayes.cli.compare_kept import folder_of
+from leanbayes.cli.record_file import alone, alone_in
 from leanbayes.errors import ConfigError
 
 COMMANDS = (
@@ -40,4 +41,22 @@ def test_the_file_is_free_again_after_an_end_of_any_kind(tmp_path):
     with alone(out), pytest.raises(ConfigError, match="another command"), alone(out):
         pass
     with alone(out), alone(None):
+        pass
+
+
+def test_a_folder_of_starts_and_scores_belongs_to_one_command_whatever_its_file(
+    leanbayes, tmp_path
+):
+    keep = tmp_path / "kept"
+    words = ("compare", "fashion_mini", "--methods", "map", "--smoke", "--no-price")
+    with folder_of(keep, tmp_path / "one.json", needed=False):
+        result = leanbayes(*words, "--keep", keep, "--out", tmp_path / "two.json")
+    assert result.code == 2, result.err
+    assert f"--keep {keep} is in use by another command" in result.err
+    assert list(tmp_path.iterdir()) == [keep]
+    assert not list(keep.iterdir())  # no lock is left
+
+
+def test_a_folder_where_nothing_can_be_written_needs_no_lock(tmp_path):
+    with alone_in(tmp_path / "missing"):
         pass

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from leanbayes.cli.record_file import alone_in
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -55,7 +57,7 @@ def folder_of(keep: Path | None, out: Path | None, *, needed: bool) -> Iterator[
     """Where a comparison keeps what is too much for its record.
 
     The folder of `--keep`; else one beside `--out`, and without that a temporary one, where
-    something `needed` has to lie somewhere; else None.
+    something `needed` has to lie somewhere; else None. No other command has it meanwhile.
     """
     if keep is None and needed and out is not None:
         keep = out.with_name(f"{out.stem}-kept")
@@ -63,9 +65,12 @@ def folder_of(keep: Path | None, out: Path | None, *, needed: bool) -> Iterator[
         with tempfile.TemporaryDirectory(prefix="leanbayes-") as place:
             yield Path(place)
         return
-    if keep is not None:
-        _make(keep)
-    yield keep
+    if keep is None:
+        yield None
+        return
+    _make(keep)
+    with alone_in(keep):
+        yield keep
 
 
 def _make(place: Path) -> None:

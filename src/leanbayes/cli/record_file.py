@@ -37,22 +37,45 @@ def check_place(out: Path | None, *, resume: bool = False) -> None:
 @contextmanager
 def alone(out: Path | None) -> Iterator[None]:
     """Nobody else writes the file meanwhile: of two commands each would lose the other's rows."""
-    from leanbayes.errors import ConfigError
-
     if out is None:
         yield
         return
-    lock = out.with_name(f".{out.name}.lock")
-    with lock.open("w") as file:
-        if not _locked(file, lock):
-            raise ConfigError(
-                f"--out {out} is being written by another command: wait for it, or write another "
-                "--out and put both together with `leanbayes join`"
-            )
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+    words = (
+        f"--out {out} is being written by another command: wait for it, or write another "
+        "--out and put both together with `leanbayes join`"
+    )
+    with out.with_name(f".{out.name}.lock").open("w") as file, _held(file, words):
+        yield
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Nobody else keeps something in the folder meanwhile: starts and scores would be mixed."""
+    words = (
+        f"--keep {folder} is in use by another command, which keeps its own starts and scores "
+        "there: wait for it, or give each command a --keep of its own"
+    )
+    try:
+        file = (folder / ".lock").open("w")
+    except OSError:  # where nothing can be written, nobody else writes either
+        yield
+        return
+    with file, _held(file, words):
+        yield
+
+
+@contextmanager
+def _held(file: IO[str], words: str) -> Iterator[None]:
+    """The lock of a file that is open, and that nobody needs afterwards."""
+    from leanbayes.errors import ConfigError
+
+    path = Path(file.name)
+    if not _locked(file, path):
+        raise ConfigError(words)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _locked(file: IO[str], path: Path) -> bool:
