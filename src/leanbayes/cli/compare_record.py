@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leanbayes.cli.compare_significance import significance
+from leanbayes.cli.compare_significance import carried, significance
 from leanbayes.cli.record_file import COMPARED, earlier, refuse_others
 from leanbayes.cli.summary import moments
 
@@ -38,6 +38,7 @@ class Record:
         table: All labels, in order, where more may be in the file than are asked for now.
         others: Rows of those, as they were.
         rows_of: Scores by row of a run that the file has, from where they were kept.
+        tests: Of rows that the file has, by label: their scores need not have been kept.
         done: Runs that gave figures.
         failed: Words of those that did not.
         begun: Starts by the hash of their weights: one seed can have been trained twice.
@@ -56,6 +57,7 @@ class Record:
     table: Sequence[str] = ()
     others: dict[str, dict[str, Any]] = field(default_factory=dict)
     rows_of: Callable[[str, int], Rows] = lambda _label, _seed: {}
+    tests: dict[str, Any] = field(default_factory=dict)
     done: dict[Run, Outcome] = field(default_factory=dict)
     failed: dict[Run, str] = field(default_factory=dict)
     begun: dict[str, Begun] = field(default_factory=dict)
@@ -138,8 +140,14 @@ class Record:
         base = [] if self.baseline in (None, label) else known
         if not base:
             return {}
-        found = {part: significance(done, base, part) for part in self.parts}
+        new = {part: significance(done, base, part) for part in self.parts}
+        found = {part: carried(new[part], self._test_of(label, part)) for part in self.parts}
         return {"significance": self._shown(found)}
+
+    def _test_of(self, label: str, part: str) -> Any:
+        """What the file has of a row."""
+        old = self.tests.get(label)
+        return old if len(self.parts) == 1 or not isinstance(old, Mapping) else old.get(part)
 
     def _summary(self, done: Sequence[Outcome]) -> dict[str, Any]:
         """Figures over the seeds, and what each of them gave."""
@@ -198,6 +206,7 @@ class Record:
                 continue
             self._check(out, row, runs, bench)
             self.done |= {(row["method"], run.seed): run for run in runs}
+            self.tests[row["method"]] = row.get("significance")
         self._keep_starts(out, found.get("start"))
 
     def _keep_starts(self, out: Path, found: Any) -> None:

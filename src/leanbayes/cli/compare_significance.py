@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # it imports torch
     from leanbayes.cli.compare_runs import Outcome
 
 LEVEL = 0.05
+Tests = Mapping[str, Mapping[str, Any]]
 
 
 def significance(
@@ -29,6 +30,34 @@ def significance(
     known = [name for name in pairs[0][0].figures[part] if direction(name)]
     names = [name for name in known if all(_has(pair, part, name) for pair in pairs)]
     return {name: _tested(pairs, part, name) for name in names}
+
+
+def carried(new: Tests, old: Any) -> dict[str, dict[str, Any]]:
+    """Tests over rows whose scores are gone, as the file has them.
+
+    The difference has to be that of then, or else they are of other runs.
+
+    Example:
+        >>> old = {"nll": {"difference": -0.1, "p": 0.02, "over": "rows", "count": 50}}
+        >>> found = carried({"nll": {"difference": -0.1, **NOTHING}}, old)["nll"]
+        >>> found["p"], carried({"nll": {"difference": 0.2, **NOTHING}}, old)["nll"]["p"]
+        (0.02, None)
+    """
+    known = old if isinstance(old, Mapping) else {}
+    return {
+        name: dict(known[name]) if _still_holds(found, known.get(name)) else dict(found)
+        for name, found in new.items()
+    }
+
+
+def _still_holds(new: Mapping[str, Any], old: Any) -> bool:
+    if new["p"] is not None or not isinstance(old, Mapping) or old.get("over") != "rows":
+        return False
+    # The mean over rows and the difference of two means are the same but for rounding.
+    before = old.get("difference")
+    return isinstance(before, float) and math.isclose(
+        before, new["difference"], rel_tol=1e-6, abs_tol=1e-6
+    )
 
 
 def _has(pair: tuple[Outcome, Outcome], part: str, name: str) -> bool:
