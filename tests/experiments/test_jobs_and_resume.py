@@ -209,6 +209,19 @@ def test_what_is_asked_for_are_lists_of_which_a_part_gives_some_of_the_rows(name
         assert set(few) < set(every), (name, asked)
 
 
+def test_a_root_that_is_not_there_is_said_once_unless_nobody_needs_it(probe, tmp_path):
+    missing = str(tmp_path / "missing")
+    result, record = probe("--root", missing)
+    assert isinstance(result.exception, lb.DataError)
+    assert str(result.exception).startswith(f"--root {missing} does not exist")
+    assert "failed" not in result.stderr
+    assert record is None
+    _, whole = probe()
+    result, record = probe("--resume", "--root", missing)
+    assert result.exit_code == 0
+    assert record == whole
+
+
 def test_resume_without_a_file_is_refused_and_a_file_that_is_not_there_is_a_start(probe):
     result = CliRunner().invoke(app, ["experiment", "toy", "--resume"])
     assert isinstance(result.exception, lb.ConfigError)

@@ -87,6 +87,8 @@ def _run(
     found = kept(out, chosen) if resume else Kept(chosen)
     rows, order = dict(found.rows), found.order
     missing = [label for label in labels_of(chosen) if label not in rows]
+    if missing:
+        _check_root(chosen.root)
     errors: dict[int, Exception] = {}
     work = Part(chosen, command)
     with obeying_signals(), closing(run_all(work, missing, jobs)) as ends:
@@ -103,6 +105,14 @@ def _run(
     if errors:
         raise errors[min(errors)]
     return [rows[label] for label in order if label in rows]
+
+
+def _check_root(root: str) -> None:
+    """Said once, and not by every row; each reader says what it lacks in a root that is there."""
+    from leanbayes.errors import DataError
+
+    if not Path(root).expanduser().exists():
+        raise DataError(f"--root {root} does not exist; expected where the files of the data lie")
 
 
 def _warn_of_another_start(found: Kept, row: dict[str, Any]) -> None:
