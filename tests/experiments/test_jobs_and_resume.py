@@ -189,15 +189,15 @@ def test_rows_that_go_on_from_another_network_than_those_of_the_file_say_so(prob
     same, _ = probe("--resume", "--set", "keep=one", parts="b")
     other, record = probe("--resume", "--set", "keep=two", parts="c")
     assert "another trained network" not in first.stderr + same.stderr
-    assert "c: goes on from another trained network" in other.stderr
-    assert "one there, two now" in other.stderr
+    assert "another trained network than rows of the file: one there, two now" in other.stderr
     assert [row["start"] for row in record["rows"]] == ["one", "one", "two"]
 
 
 def test_rows_that_do_not_say_where_they_started_are_named(probe):
     probe(parts="a")
-    result, _ = probe("--resume", "--set", "keep=two", parts="b")
-    assert "those do not say from which; this one is two" in result.stderr
+    result, _ = probe("--resume", "--set", "keep=two", parts="bc")
+    assert result.stderr.count("rows of the file do not say which trained network") == 1
+    assert "new ones say two" in result.stderr
 
 
 @pytest.mark.parametrize(("name", "cls"), EXPERIMENTS.items())

@@ -90,7 +90,7 @@ def _run(
     if missing:
         _check_root(chosen.root)
     errors: dict[int, Exception] = {}
-    work = Part(chosen, command)
+    work, said = Part(chosen, command), set[str]()
     with obeying_signals(), closing(run_all(work, missing, jobs)) as ends:
         for ended in ends:
             label = missing[ended.at]
@@ -100,11 +100,18 @@ def _run(
                 continue
             rows[label] = row = ended.value
             typer.echo(f"{label}: {_figures(row)} ({row['seconds']:.1f} s)")
-            _warn_of_another_start(found, row)
+            said = _said_once(found.other_start(row), said)
             save(out, text_of({**found.head, "rows": [rows[key] for key in order if key in rows]}))
     if errors:
         raise errors[min(errors)]
     return [rows[label] for label in order if label in rows]
+
+
+def _said_once(words: str | None, said: set[str]) -> set[str]:
+    if words is None or words in said:
+        return said
+    typer.echo(words, err=True)
+    return said | {words}
 
 
 def _check_root(root: str) -> None:
@@ -113,13 +120,6 @@ def _check_root(root: str) -> None:
 
     if not Path(root).expanduser().exists():
         raise DataError(f"--root {root} does not exist; expected where the files of the data lie")
-
-
-def _warn_of_another_start(found: Kept, row: dict[str, Any]) -> None:
-    words = found.other_start(row)
-    if words is not None:
-        said = "goes on from another trained network than rows of the file may"
-        typer.echo(f"{row['label']}: {said}: {words}", err=True)
 
 
 @dataclass(frozen=True)

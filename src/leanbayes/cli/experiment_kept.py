@@ -18,6 +18,8 @@ Row = dict[str, Any]
 Value = TypeVar("Value")
 KEYS = {"experiment": str, "settings": dict, "rows": list}
 PLACES = ("root", "device", "keep")  # where it runs: a matter of the machine
+OTHER = "new rows go on from another trained network than rows of the file"
+UNKNOWN = "rows of the file do not say which trained network they go on from"
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class Kept:
         if known == {row["start"]}:
             return None
         if not known:
-            return f"those do not say from which; this one is {row['start']}"
-        return f"{', '.join(sorted(known))} there, {row['start']} now"
+            return f"{UNKNOWN}, new ones say {row['start']}"
+        return f"{OTHER}: {', '.join(sorted(known))} there, {row['start']} now"
 
 
 def kept(out: Path | None, chosen: Experiment) -> Kept:
