@@ -35,6 +35,7 @@ RANKS = {
     "verification": 2,
     "likelihood": 2,
     "moments": 2,
+    "rows_apart": 2,
     "posteriors": 2,
     "layers": 3,
     "ahead": 3,

@@ -95,6 +95,50 @@ def test_a_batch_that_is_not_dim_0(net, shape):
     assert unchanged(net, before)
 
 
+def untracked(*last):
+    return nn.Sequential(
+        nn.Linear(4, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.ReLU(), *last
+    )
+
+
+@pytest.mark.parametrize("name", ["mean_field", "rank_one", "shared_ensemble", "deep_ensemble"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_batchnorm_without_running_statistics_is_proved_as_any_other(name, dtype):
+    """Draws of one pass would share its statistics: `predict` gives each a pass of its own."""
+    net = untracked(nn.Linear(5, 3)).to(dtype)
+    before, x = copy.deepcopy(net), torch.randn(6, 4, dtype=dtype)
+    model = lb.bayesianize(net, lb.methods()[name](), example=x)
+    assert "BatchNorm without running statistics" in str(model.report)
+    assert net[1].running_mean is net[1].running_var is None
+    assert not net[1]._forward_pre_hooks
+    assert torch.equal(lb.collapse(model)(x), before(x)) or name != "mean_field"
+
+
+def test_rows_that_a_network_mixes_beside_such_a_norm_are_still_found():
+    net = untracked(nn.Linear(5, 4), MixesRows())
+    before = copy.deepcopy(net)
+    with pytest.raises(lb.ConversionError, match="is not the batch"):
+        lb.bayesianize(net, lb.MeanField(), example=torch.randn(5, 4))
+    assert unchanged(net, before)
+    net = untracked(Queries())
+    with pytest.raises(lb.ConversionError, match="folded into one pass differ"):
+        lb.bayesianize(net, lb.MeanField(), example=torch.randn(6, 4))
+    assert net[1].running_mean is None
+    assert not net[1]._forward_pre_hooks
+
+
+class Queries(nn.Module):
+    """A converted layer whose input has as many rows as the network's, but is none of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.learned = nn.Parameter(torch.randn(6, 5))
+        self.fc, self.head = nn.Linear(5, 3), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(x) + self.fc(self.learned).mean(0)
+
+
 def test_a_forward_that_fails_on_the_example_leaves_the_network_as_it_was():
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     before = copy.deepcopy(net)

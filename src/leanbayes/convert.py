@@ -18,6 +18,7 @@ from leanbayes.likelihood import needed
 from leanbayes.liveness import check_alive, tied_slots, untouched
 from leanbayes.methods.base import Method, checked_method
 from leanbayes.model import BayesianModel, is_sequence_first, unwrap
+from leanbayes.modes import mixes_rows
 from leanbayes.plan import Scope, call
 from leanbayes.posteriors.base import Posterior
 from leanbayes.report import ConversionReport, Converted, Skipped
@@ -221,6 +222,11 @@ def _notes(net: nn.Module, has_example: bool) -> Iterable[str]:
         )
     if any(is_sequence_first(m) for m in net.modules()):
         yield "batch_first=False: one draw a batch in training, samples one after another"
+    if mixes_rows(net):
+        yield (
+            "BatchNorm without running statistics: rows of a batch predict together, "
+            "samples one after another"
+        )
     if any(q.by_input for _, _, q, _ in posteriors(net)):
         yield "masks of activations are as random as inputs are large: not in random dimensions"
     if not has_example:

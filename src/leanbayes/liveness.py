@@ -23,6 +23,7 @@ from leanbayes.model import BayesianModel
 from leanbayes.noise import KeyedNoise
 from leanbayes.plan import MEAN, Plan, call, count_rows, fold
 from leanbayes.posteriors.base import Posterior
+from leanbayes.rows_apart import rows_apart
 from leanbayes.surgery import hosts
 
 Uses = Counter[tuple[Host, str]]
@@ -35,7 +36,7 @@ def check_alive(model: BayesianModel, example: Any) -> None:
     than once are noted in the model: they take one draw a pass from now on.
     """
     with untouched(model):
-        with _full_precision(model):
+        with _full_precision(model), rows_apart(model):
             check_rows(model, example)
             check_folds(model, example)
         trained = _uses_in_training(model, example)
