@@ -154,11 +154,68 @@ def test_an_optimiser_from_before_the_conversion_is_told_of():
     net = nn.Linear(4, 3)
     optimizer = torch.optim.Adam(net.parameters())
     model = lb.bayesianize(net, lb.MeanField())
+    handle = lb.attach_kl(optimizer, model, num_data=20)
     with pytest.warns(UserWarning, match=r"none of the 2 parameters that the conversion added"):
-        lb.attach_kl(optimizer, model, num_data=20).remove()
+        optimizer.step()
+    optimizer.step()  # once is enough
+    handle.remove()
     for _, _, posterior, _ in model.posteriors():
         posterior.requires_grad_(False)
-    lb.attach_kl(optimizer, model, num_data=20)  # on purpose: nothing to say
+    lb.attach_kl(optimizer, model, num_data=20)
+    optimizer.step()  # on purpose: nothing to say
+
+
+def shared_out(model, **options):
+    """An optimiser of the network's own parameters, and one of those that the conversion added."""
+    added = {id(p) for _, _, q, _ in model.posteriors() for p in q.parameters()}
+    parameters = list(model.parameters())
+    return [
+        torch.optim.SGD([p for p in parameters if (id(p) in added) == is_added], **options)
+        for is_added in (False, True)
+    ]
+
+
+def test_two_optimisers_add_the_kl_of_their_own_parameters():
+    """The KL of a Gaussian has a gradient by entry: in turn is the same as at once."""
+    model, _, batch = parts(init_std=0.1)
+    states = []
+    for twin, split in ((copy.deepcopy(model), False), (model, True)):
+        whole = [torch.optim.SGD(twin.parameters(), lr=0.1)]
+        optimizers = shared_out(twin, lr=0.1) if split else whole
+        handles = [lb.attach_kl(o, twin, num_data=20, kl_weight=0.5) for o in optimizers]
+        torch.manual_seed(1)
+        for _ in range(2):
+            nll(twin, batch).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+        assert [h.steps for h in handles] == [2] * len(optimizers)
+        states.append(torch.cat([p.detach().flatten() for p in twin.parameters()]))
+    torch.testing.assert_close(*states, rtol=1e-14, atol=0.0)
+
+
+def test_no_parameter_gets_the_kl_of_two_optimisers():
+    model, both, batch = parts()
+    weights, scales = shared_out(model, lr=0.1)
+    first, second = (lb.attach_kl(o, model, num_data=20) for o in (weights, scales))
+    for optimizer in (weights, scales, both):
+        with pytest.raises(lb.ConfigError, match=r"attached already.*no parameter is in two"):
+            lb.attach_kl(optimizer, model, num_data=20)
+    for handle in (first, second):
+        with pytest.raises(lb.ConfigError, match="count twice"):
+            lb.objective(model, batch, lb.Categorical(), num_data=20)
+        handle.remove()
+    lb.objective(model, batch, lb.Categorical(), num_data=20)
+    lb.attach_kl(both, model, num_data=20)
+
+
+def test_a_model_without_a_kl_takes_two_optimisers_too():
+    model = lb.bayesianize(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), lb.MAP())
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in model.net]
+    for optimizer in optimizers:
+        lb.attach_kl(optimizer, model, num_data=20)
+    with pytest.raises(lb.ConfigError, match="attached already"):
+        lb.attach_kl(optimizers[0], model, num_data=20)
 
 
 @pytest.mark.parametrize("by_name", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -25,6 +26,7 @@ class KLEdit:
         kl_weight: A number, or a function of the number of steps taken; may be set at any time.
         steps: Steps edited so far.
         attached: False after `remove()`.
+        optimizer: A weak reference to the optimiser.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class KLEdit:
     ) -> None:
         self.model = model
         self.num_data = num_data
+        self.optimizer = weakref.ref(optimizer)  # which holds this edit by its hook
         self.kl_weight: float | Schedule = 1.0
         self.steps = 0
         self.attached = True
@@ -42,6 +45,12 @@ class KLEdit:
     def weight(self) -> float:
         """The weight of the KL at this step."""
         return self.kl_weight(self.steps) if callable(self.kl_weight) else self.kl_weight
+
+    @property
+    def managed(self) -> set[int]:
+        """Identities of the parameters that the optimiser holds now."""
+        optimizer = self.optimizer()
+        return set() if optimizer is None else _held(optimizer)
 
     def remove(self) -> None:
         """Take the edit off the optimiser."""
@@ -67,8 +76,10 @@ class KLEdit:
     def _edit(self, optimizer: torch.optim.Optimizer) -> None:
         _refuse_scaled(optimizer)
         reshard(self.model)
+        if self.steps == 0:
+            _warn_of_still_spreads(self.model)
         scale = self.weight() / self.num_data
-        managed = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        managed = _held(optimizer)
 
         def editable(parameter: Tensor) -> bool:
             return parameter.requires_grad and id(parameter) in managed
@@ -113,7 +124,8 @@ def attach_kl(
     Train on the negative log-likelihood alone. The edit comes once a step, after all-reduce,
     accumulation, unscaling and clipping, and after the closure of a step that has one; for
     Gaussians it is a handful of element-wise kernels, and the gradients equal those of
-    `lb.objective`.
+    `lb.objective`. Optimisers that share the parameters out (one for weights, one for scales) are
+    attached one by one: each adds the KL of its own, at the values that hold when it steps.
 
     Args:
         optimizer: Any torch optimiser that holds (some of) the model's parameters.
@@ -132,10 +144,6 @@ def attach_kl(
     """
     inner = unwrap(model)
     reshard(inner)
-    if inner.kl_attached:
-        raise ConfigError(
-            "the KL edit is attached already and would count twice: handle.remove() comes first"
-        )
     _check_managed(optimizer, inner)
     handle = KLEdit(optimizer, inner, checked_num_data(num_data))
     handle.kl_weight = kl_weight
@@ -143,27 +151,45 @@ def attach_kl(
     return handle
 
 
+def _held(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+
+CURE = "build it after bayesianize: torch.optim.SGD(lb.param_groups(model, lr=...))"
+
+
 def _check_managed(optimizer: torch.optim.Optimizer, model: BayesianModel) -> None:
-    """An optimiser that was built before the conversion knows the network's parameters alone."""
+    """The optimiser holds random parameters, and the KL of none of them is added by another."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ConfigError(
             "LBFGS compares losses, in which the KL would lack: keep it in the graph, "
             "lb.objective(..., num_data=len(train_set)), and attach nothing"
         )
-    cure = "build it after bayesianize: torch.optim.SGD(lb.param_groups(model, lr=...))"
-    found = list(model.posteriors())
-    random = (p for _, _, q, base in found for p in (base, *q.parameters()))
+    random = (p for _, _, q, base in model.posteriors() for p in (base, *q.parameters()))
     own = {id(p) for p in random if isinstance(p, nn.Parameter)}  # a mask has none
-    managed = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    managed = _held(optimizer)
+    for edit in model.edits():
+        if edit.optimizer() is optimizer or own & managed & edit.managed:
+            raise ConfigError(
+                "the KL edit is attached already and would count twice: handle.remove() comes "
+                "first, or no parameter is in two optimisers"
+            )
     if own and not own & managed:
-        raise ConfigError(f"the optimiser holds none of the model's random parameters; {cure}")
-    added = {id(p) for _, _, q, _ in found for p in q.parameters() if p.requires_grad}
-    if added and not added & managed:
+        raise ConfigError(f"the optimiser holds none of the model's random parameters; {CURE}")
+
+
+def _warn_of_still_spreads(model: BayesianModel) -> None:
+    """Optimisers that were built before the conversion know the network's parameters alone.
+
+    Asked at the first step: until then another optimiser may be attached that holds the rest.
+    """
+    added = {id(p) for _, _, q, _ in model.posteriors() for p in q.parameters() if p.requires_grad}
+    if added and not any(added & edit.managed for edit in model.edits()):
         warnings.warn(
             f"the optimiser holds none of the {len(added)} parameters that the conversion added: "
-            f"the spread of the posterior stays as it is; {cure}. If it shall stay, give these "
+            f"the spread of the posterior stays as it is; {CURE}. If it shall stay, give these "
             "parameters requires_grad_(False)",
-            stacklevel=3,
+            stacklevel=2,
         )
 
 

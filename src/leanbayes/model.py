@@ -257,8 +257,12 @@ class BayesianModel(nn.Module):
     @property
     def kl_attached(self) -> bool:
         """True while a gradient edit of this very model is attached to a living optimiser."""
-        handles = (reference() for reference in self._edits)
-        return any(h is not None and h.attached and h.model is self for h in handles)
+        return bool(self.edits())
+
+    def edits(self) -> list[Any]:
+        """The attached edits of this very model, one an optimiser."""
+        handles = [reference() for reference in self._edits]
+        return [h for h in handles if h is not None and h.attached and h.model is self]
 
     def __getstate__(self) -> dict[str, Any]:
         # Weak references neither pickle nor belong to a copy.

@@ -45,6 +45,25 @@ def test_attached_edit_gives_the_gradients_of_the_objective(method, net_name):
         torch.testing.assert_close(edited[name], gradient, rtol=1e-9, atol=1e-11)
 
 
+def test_optimisers_that_share_parameters_out_give_the_gradients_of_one(method, net_name):
+    """Every third parameter to each; none moves, so that all see the same values."""
+    found = []
+    for count in (1, 3):
+        model, _ = converted(method, net_name, torch.float64)
+        random = {id(p): p for _, _, q, b in model.posteriors() for p in (b, *q.parameters())}
+        learnt = [p for p in random.values() if p.requires_grad] or list(model.parameters())
+        parts = [learnt[k::count] for k in range(count) if learnt[k::count]]
+        optimizers = [torch.optim.SGD(part, lr=0.0) for part in parts]
+        for optimizer in optimizers:
+            lb.attach_kl(optimizer, model, num_data=50)
+        for optimizer in optimizers:
+            optimizer.step()
+        found.append(gradients(model))
+    assert found[0].keys() == found[1].keys()
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, rtol=1e-12, atol=0.0)
+
+
 def test_kl_has_the_stated_kind_and_a_gradient(method, net_name):
     model, _ = converted(method, net_name)
     kl = model.kl()
