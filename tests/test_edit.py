@@ -141,6 +141,26 @@ def test_scaled_gradients_are_unscaled_before_the_edit_or_refused(fused):
     torch.testing.assert_close(net.weight.detach(), expected)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_that_a_scaler_leaves_out_does_not_count(fused):
+    """A fused optimiser is called all the same, and passes over the step by itself."""
+    model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField()).train()
+    optimizer = torch.optim.SGD(lb.param_groups(model, lr=1.0), fused=fused)
+    handle = lb.attach_kl(optimizer, model, num_data=2, kl_weight=lambda step: step + 1.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    batch = torch.randn(6, 4), torch.arange(6) % 3
+    before = model.net.weight.detach().clone()
+    for factor, steps in ((float("inf"), 0), (1.0, 1), (float("inf"), 1), (1.0, 2)):
+        optimizer.zero_grad()
+        scaler.scale(nll(model, batch) * factor).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        assert handle.steps == steps
+        assert torch.equal(model.net.weight, before) == (steps == 0)
+        assert handle.weight() == steps + 1
+
+
 def test_a_network_whose_only_noise_is_its_own_dropout_can_be_trained():
     net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     data = torch.randn(32, 4), torch.arange(32) % 3

@@ -24,7 +24,7 @@ class KLEdit:
 
     Attributes:
         kl_weight: A number, or a function of the number of steps taken; may be set at any time.
-        steps: Steps edited so far.
+        steps: Steps edited so far, without those that a GradScaler left out.
         attached: False after `remove()`.
         optimizer: A weak reference to the optimiser.
     """
@@ -75,6 +75,8 @@ class KLEdit:
 
     def _edit(self, optimizer: torch.optim.Optimizer) -> None:
         _refuse_scaled(optimizer)
+        if _is_left_out(optimizer):
+            return
         reshard(self.model)
         if self.steps == 0:
             _warn_of_still_spreads(self.model)
@@ -201,3 +203,9 @@ def _refuse_scaled(optimizer: torch.optim.Optimizer) -> None:
             "inside step(), so the KL edit would vanish. Call scaler.unscale_(optimizer) before "
             "scaler.step(optimizer)"
         )
+
+
+def _is_left_out(optimizer: torch.optim.Optimizer) -> bool:
+    """A fused optimiser is called where a GradScaler found infinities, and does nothing then."""
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(found)
