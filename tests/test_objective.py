@@ -99,6 +99,8 @@ def test_num_data_must_be_said(num_data):
     ("options", "words"),
     [
         ({"samples": 0}, "samples must be a whole number of at least 1"),
+        ({"samples": 2.0}, r"whole number of at least 1, found 2.0 \(a float\)"),
+        ({"samples": "2"}, "whole number of at least 1, found '2'"),
         ({"likelihood_of": "sum"}, "'average' or 'mixture'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -174,12 +175,23 @@ def test_a_wrong_trunk_is_refused():
         ({"samples": 0}, "samples must be a whole number of at least 1"),
         ({"samples": -3}, "samples must be a whole number of at least 1"),
         ({"samples": 2.5}, "samples must be a whole number of at least 1"),
-        ({"chunk": 0}, "chunk must be at least 1"),
+        ({"samples": 3.0}, r"whole number of at least 1, found 3.0 \(a float\)"),
+        ({"samples": True}, "whole number of at least 1, found True"),
+        ({"samples": "3"}, "whole number of at least 1, found '3'"),
+        ({"chunk": 0}, "chunk must be a whole number of at least 1, found 0"),
+        ({"chunk": 1.5}, "chunk must be a whole number of at least 1, found 1.5"),
     ],
 )
 def test_bad_numbers_are_refused(options, words):
     with pytest.raises(lb.ConfigError, match=words):
         lb.predict(classifier(), torch.randn(2, 4, dtype=F64), **options)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, torch.tensor])
+def test_counts_may_be_integers_of_other_libraries(kind):
+    model, x = classifier(), torch.randn(2, 4, dtype=F64)
+    found = lb.predict(model, x, samples=kind(4), chunk=kind(3), seed=0)
+    assert torch.equal(found.probs, lb.predict(model, x, samples=4, chunk=3, seed=0).probs)
 
 
 def test_the_likelihood_is_never_guessed():

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from leanbayes.counts import checked_count
 from leanbayes.errors import CollapsedMembers, ConfigError
 from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, matched
 from leanbayes.metrics import label_disagreement
@@ -224,7 +225,8 @@ def _check_random(model: BayesianModel, samples: int | None) -> None:
             f"every draw of {model.method.name} is the same network: there are no members to "
             "compare"
         )
-    count = model.method.default_samples if samples is None else samples
+    default = model.method.default_samples
+    count = default if samples is None else checked_count("samples", samples)
     if count < 2:
         raise ConfigError(
             f"diversity compares pairs: expected samples of at least 2, found {count}"

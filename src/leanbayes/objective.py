@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from leanbayes.counts import checked_count
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import HALF, Likelihood, needed, tensor_of
 from leanbayes.model import BayesianModel, unwrap
@@ -76,7 +77,8 @@ def objective(  # noqa: PLR0913
         True
     """
     inner = unwrap(model)
-    _check(inner, samples, likelihood_of, include_kl)
+    samples = checked_count("samples", samples)
+    _check(inner, likelihood_of, include_kl)
     needed(likelihood, "objective")
     if likelihood_of == "mixture" and getattr(likelihood, "class_weights", None) is not None:
         raise ConfigError(
@@ -97,9 +99,7 @@ def objective(  # noqa: PLR0913
     return Objective(-log_prob.sum() / likelihood.count(log_prob, targets), inner, scale)
 
 
-def _check(model: BayesianModel, samples: int, likelihood_of: str, include_kl: bool) -> None:
-    if isinstance(samples, bool) or samples < 1:
-        raise ConfigError(f"samples must be a whole number of at least 1, found {samples!r}")
+def _check(model: BayesianModel, likelihood_of: str, include_kl: bool) -> None:
     if likelihood_of not in ("average", "mixture"):
         raise ConfigError(f"likelihood_of is 'average' or 'mixture', found {likelihood_of!r}")
     if include_kl and model.kl_attached:

@@ -27,6 +27,7 @@ from leanbayes.budget import (
     slices,
     worth_trying,
 )
+from leanbayes.counts import checked_count
 from leanbayes.enumeration import enumerated, heads_of
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, Statistics, tensor_of
@@ -83,9 +84,8 @@ def predict(  # noqa: PLR0913
         (torch.Size([5, 3]), True)
     """
     sampler = Sampler.of(model, likelihood, samples, seed)
+    chunk = None if chunk is None else checked_count("chunk", chunk)
     limits = Limits(keep_samples, chunk, memory, trunk)
-    if chunk is not None and chunk < 1:
-        raise ConfigError(f"chunk must be at least 1, found {chunk!r}")
     with predicting(sampler.inner), sampler.drawing():
         parts = [
             part
@@ -139,9 +139,8 @@ class Sampler:
                 "predict needs a likelihood to read the outputs: lb.predict(..., "
                 f"likelihood=lb.Categorical()); found {chosen!r}"
             )
-        count = inner.method.default_samples if samples is None else samples
-        if count < 1 or count != int(count):
-            raise ConfigError(f"samples must be a whole number of at least 1, found {samples!r}")
+        default = inner.method.default_samples
+        count = default if samples is None else checked_count("samples", samples)
         key = int(torch.randint(2**62, ()).item()) if seed is None else seed
         return Sampler(model, inner, chosen, member_weights(count, inner.method.index_members), key)
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from leanbayes.buffers import kept_buffers
+from leanbayes.counts import checked_count
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, tensor_of
 from leanbayes.ops import at_least_float32
@@ -74,8 +75,7 @@ def sensitivity(  # noqa: PLR0913
         raise ConfigError(
             f"criterion is one of {', '.join(get_args(Criterion))}; found {criterion!r}"
         )
-    if isinstance(samples, bool) or samples < 1:
-        raise ConfigError(f"samples must be a whole number of at least 1, found {samples!r}")
+    samples = checked_count("samples", samples)
     generator = torch.Generator().manual_seed(seed)
     named = dict(net.named_parameters())
     if criterion == "magnitude":

@@ -3,6 +3,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -49,6 +50,17 @@ def test_members_are_a_whole_number_of_at_least_one(cls, members):
     words = f"members must be a whole number of at least 1, found {members!r}"
     with pytest.raises(lb.ConfigError, match=words):
         cls(members=members)
+
+
+@pytest.mark.parametrize("cls", MEMBERS, ids=by_name)
+def test_members_may_be_an_integer_of_numpy(cls, tmp_path):
+    """It becomes one of Python: no file could hold it."""
+    method = cls(members=np.int64(3))
+    assert method == cls(members=3)
+    assert type(method.members) is int
+    model = lb.bayesianize(small(), method)
+    lb.save(model, tmp_path / "model")
+    assert lb.load(small(), tmp_path / "model").method == method
 
 
 @pytest.mark.parametrize("cls", MEMBERS, ids=by_name)

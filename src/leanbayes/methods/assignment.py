@@ -7,7 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from leanbayes.errors import ConfigError, PlanError
+from leanbayes.counts import checked_count
+from leanbayes.errors import PlanError
 
 Assign = Literal["split", "interleave", "random", "tile"]
 
@@ -72,10 +73,9 @@ def check_rows(rows: int, members: int) -> None:
         )
 
 
-def check_members(members: Any) -> None:
-    """Raise unless there is at least one member."""
-    if isinstance(members, bool) or not isinstance(members, int) or members < 1:
-        raise ConfigError(f"members must be a whole number of at least 1, found {members!r}")
+def settle_members(method: Any) -> None:
+    """Make the members of a frozen method an int; raise unless there is at least one."""
+    object.__setattr__(method, "members", checked_count("members", method.members))
 
 
 def _rows(rows: int, samples: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from leanbayes.errors import ConfigError, ConversionError
 from leanbayes.layers.statistics import Statistics
-from leanbayes.methods.assignment import assigned, check_members
+from leanbayes.methods.assignment import assigned, settle_members
 from leanbayes.methods.base import Method
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Plan
@@ -71,7 +71,7 @@ class DeepEnsemble(Method, name="deep_ensemble"):
     _fresh: ClassVar[dict[str, list[nn.Module]] | None] = None
 
     def __post_init__(self) -> None:
-        check_members(self.members)
+        settle_members(self)
         if self.assign not in ASSIGNMENTS:
             raise ConfigError(f"assign is one of {', '.join(ASSIGNMENTS)}; found {self.assign!r}")
         if self.init_std is not None and self.init_std < 0:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from leanbayes.errors import ConfigError
-from leanbayes.methods.assignment import Assign, assigned, blocks, check_members
+from leanbayes.methods.assignment import Assign, assigned, blocks, settle_members
 from leanbayes.methods.base import Method
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Granularity, Plan
@@ -40,7 +40,7 @@ class MixtureMethod(Method):
 
     def check(self) -> None:
         """Raise on settings that cannot be."""
-        check_members(self.members)
+        settle_members(self)
         if self.assign not in ("split", "interleave", "random", "tile"):
             raise ConfigError(f"assign is split, interleave, random or tile; found {self.assign!r}")
         if self.granularity not in ("row", "batch"):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 
 from leanbayes.errors import ConfigError
-from leanbayes.methods.assignment import assigned, check_members
+from leanbayes.methods.assignment import assigned, settle_members
 from leanbayes.methods.base import KLKind, Method
 from leanbayes.methods.preset import Preset, settled
 from leanbayes.methods.prior import check_not_negative, resolve_prior_std
@@ -82,7 +82,7 @@ class Patching(Method, name="patching"):
     def __post_init__(self) -> None:
         init_std = settled(self.init_std, "init_std", self.preset, PRESETS)
         object.__setattr__(self, "init_std", init_std)
-        check_members(self.members)
+        settle_members(self)
         resolve_prior_std(self.prior_std, None, None)
         check_not_negative(init_std=self.init_std)
         if self.granularity not in get_args(Granularity):

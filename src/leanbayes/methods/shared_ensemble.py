@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from leanbayes.counts import checked_count
 from leanbayes.errors import ConfigError
 from leanbayes.methods.assignment import Assign, even_blocks, in_turn
 from leanbayes.methods.base import KLKind
@@ -71,17 +72,14 @@ class SharedEnsemble(MixtureMethod, name="shared_ensemble"):
         object.__setattr__(self, "init_std", init_std)
         self.check()
         check_not_negative(init_std=self.init_std)
-        rank: Any = self.rank  # whatever was given
-        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-            raise ConfigError(f"rank must be a whole number of at least 1, found {rank!r}")
-        self._check_groups(self.groups)
+        object.__setattr__(self, "rank", checked_count("rank", self.rank))
+        self._settle_groups()
         resolve_prior_std(self.prior_std, self.weight_decay, self.num_data)
 
-    def _check_groups(self, groups: Any) -> None:
-        if groups is None:
+    def _settle_groups(self) -> None:
+        if self.groups is None:
             return
-        if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
-            raise ConfigError(f"groups must be a whole number of at least 1, found {groups!r}")
+        object.__setattr__(self, "groups", checked_count("groups", self.groups))
         if self.assign != "random":
             raise ConfigError(
                 f"groups draws the candidates of blocks at random; found assign={self.assign!r}: "

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from leanbayes.counts import checked_count
 from leanbayes.errors import ConfigError
 from leanbayes.layers.base import Host
 from leanbayes.layers.draw_statistics import DrawStatistics
@@ -83,12 +84,13 @@ class SWAG(PostHoc, name="swag"):
     draws: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.rank, bool) or self.rank < 0 or self.rank == 1:
+        object.__setattr__(self, "rank", checked_count("rank", self.rank, least=0))
+        if self.rank == 1:
             raise ConfigError(
                 f"rank must be at least 2, or 0 for the diagonal alone; found {self.rank!r}"
             )
-        if self.draws is not None and (isinstance(self.draws, bool) or self.draws < 1):
-            raise ConfigError(f"draws must be None or at least 1, found {self.draws!r}")
+        if self.draws is not None:
+            object.__setattr__(self, "draws", checked_count("draws", self.draws))
         check_init_std(self.init_std)
 
     def slots(self, site: Site) -> dict[str, Posterior]:
