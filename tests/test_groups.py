@@ -172,6 +172,22 @@ def test_a_likelihood_with_parameters_has_a_group_without_decay():
     assert [id(p) for p in own["params"]] == [id(p) for p in learnt]
 
 
+def test_a_likelihood_that_is_kept_with_the_model_learns():
+    kept, other = lb.Gaussian(learn=True), lb.Gaussian(learn=True)
+    model = lb.bayesianize(nn.Linear(4, 1), lb.MeanField(), likelihood=kept).train()
+    groups = lb.param_groups(model, lr=LR, weight_decay=DECAY)
+    listed = {id(p) for group in groups for p in group["params"]}
+    assert listed == {id(p) for p in model.parameters()}
+    assert (groups[-1]["name"], groups[-1]["weight_decay"]) == ("likelihood", 0.0)
+    given = lb.param_groups(model, lr=LR, likelihood=other)[-1]["params"]
+    assert [id(p) for p in given] == [id(p) for p in other.parameters()]
+    optimizer = torch.optim.SGD(groups)
+    before = [p.detach().clone() for p in kept.parameters()]
+    lb.objective(model, (torch.randn(8, 4), torch.randn(8, 1)), kept, num_data=8).loss.backward()
+    optimizer.step()
+    assert all((p != b).all() for p, b in zip(kept.parameters(), before, strict=True))
+
+
 def test_frozen_parameters_are_in_no_group():
     model = lb.bayesianize(network(), lb.Patching())
     model.net[0].requires_grad_(False)

@@ -30,7 +30,8 @@ def param_groups(
         lr: Learning rate of the network's own parameters.
         posterior_lr: Learning rate of the posteriors; `lr` if None.
         weight_decay: Decay of the `base` group; never on scales.
-        likelihood: A likelihood with parameters of its own.
+        likelihood: A likelihood with parameters of its own; by default the one kept with the
+            model.
 
     Example:
         >>> import leanbayes as lb, torch
@@ -44,6 +45,7 @@ def param_groups(
     fast = lr if posterior_lr is None else posterior_lr
     rates = {"base": lr, "mean": lr, "posterior": fast, "bank": fast, "likelihood": lr}
     sorted_in = _assigned(inner.net)
+    likelihood = inner.likelihood if likelihood is None else likelihood
     if likelihood is not None:
         sorted_in.update({id(p): (Kind("likelihood"), p) for p in likelihood.parameters()})
     groups = []

@@ -107,8 +107,8 @@ class Gaussian(RealTargets):
 
     Args:
         precision: 1 / noise variance, in raw target units; a number or one a target.
-        learn: Make the precision a parameter; hand the likelihood to `lb.param_groups`. It is one
-            a target where `precision` or `target_std` is.
+        learn: Make the precision a parameter; hand a likelihood that is not kept with the model to
+            `lb.param_groups`. It is one a target where `precision` or `target_std` is.
         target_mean: Raw targets are `target_mean + target_std * output`; a number or one a target.
         target_std: See target_mean.
 
