@@ -76,6 +76,25 @@ def test_factors_start_around_one_with_the_spread_of_the_preset(preset, spread):
         assert q.prior_std == 0.1
 
 
+@pytest.mark.parametrize("preset", ["recommended", "paper"])
+@pytest.mark.parametrize("law", ["normal", "cauchy"])
+@pytest.mark.parametrize("scale", [None, 0.2])
+def test_scales_of_rank_one_are_spread_in_the_paper_alone(preset, law, scale):
+    """rho = -3.44 + N(0, 0.1^2), truncated at two deviations, whose own is 0.088; Cauchy: one."""
+    rho = factors(lb.RankOne(preset=preset, law=law, init_scale=scale))["in_scale"].rho.detach()
+    heavy = preset == "recommended" and law == "cauchy"
+    start = math.log(math.expm1(scale or (0.001 if heavy else 0.0316)))
+    if scale is None and not heavy:
+        assert start == pytest.approx(-3.44, abs=0.01)
+    if preset == "paper" and law == "normal":
+        gap = rho - start
+        assert gap.abs().max() <= 0.2
+        assert gap.mean().item() == pytest.approx(0.0, abs=4 * 0.088 / gap.numel() ** 0.5)
+        assert gap.std().item() == pytest.approx(0.1 * 0.8796, rel=0.05)
+    else:
+        torch.testing.assert_close(rho, torch.full_like(rho, start))
+
+
 def test_values_without_a_preset_are_those_of_the_papers():
     patching = lb.Patching()
     assert (patching.members, patching.scope, patching.granularity) == (5, "layer", "batch")

@@ -51,7 +51,9 @@ class RankOne(MixtureMethod, name="rank_one"):
         init_signs: Probability of +1 of initial means at +-1 (paper: 0.5), for training from
             scratch; None draws them around 1.
         init_scale: Scale at the start: 0.0316 (the paper's sqrt(p / (1 - p)) at p = 0.001), and
-            0.001 for Cauchy, whose tails at 0.03 ruin a trained network.
+            0.001 for Cauchy, whose tails at 0.03 ruin a trained network. In the paper's preset
+            Gaussians start at `softplus(rho)`, rho spread around that of the scale by N(0, 0.1^2)
+            truncated at two deviations.
         clip: Draws are clipped to +- clip: 10 for Cauchy, whose tails need it, and in the paper's
             preset; a Gaussian around 1 never comes near it. `math.inf` never clips.
         tied_sign: Centre the prior at the sign of each mean.
@@ -140,6 +142,7 @@ class RankOne(MixtureMethod, name="rank_one"):
             prior_std=self.prior_std,
             init_spread=spread,
             init_std=(self.init_scale or 0.0) if spread else 0.0,
+            init_rho_spread=0.1 if self.preset == "paper" and self.law == "normal" else 0.0,
             init_signs=self.init_signs if spread else None,
             clip=self.bound,
             kl_rule=self.kl,  # type: ignore[arg-type]

@@ -45,6 +45,8 @@ class FactorBank(Posterior):
         init_spread: Standard deviation of the initial means around 1.
         init_std: Initial scale.
         init_std_spread: The initial scales are |N(init_std, init_std_spread^2)|.
+        init_rho_spread: Spread of the initial rho (the scale before softplus) instead, by a normal
+            law that is truncated at two deviations.
         init_signs: Probability of +1 of initial means at +-1 instead; None draws around 1.
         clip: Draws are clipped to [-clip, clip]; None leaves them.
         kl_rule: Which terms `kl` gives: by member, of the average of the members' draws, pairwise.
@@ -64,6 +66,7 @@ class FactorBank(Posterior):
         init_spread: float = 0.05,
         init_std: float = 0.05,
         init_std_spread: float = 0.0,
+        init_rho_spread: float = 0.0,
         init_signs: float | None = None,
         clip: float | None = None,
         kl_rule: KLRule = "mean",
@@ -79,6 +82,9 @@ class FactorBank(Posterior):
             start = 2 * torch.bernoulli(torch.full_like(start, init_signs)) - 1
         self.location = nn.Parameter(start)
         self.rho = nn.Parameter(like.new_full(shape, inverse_softplus(init_std)))
+        if init_rho_spread:
+            with torch.no_grad():
+                self.rho.add_(_truncated_normal(self.rho, init_rho_spread))
         if init_std_spread:
             scales = torch.full_like(start, init_std).addcmul_(
                 torch.randn_like(start), torch.full_like(start, init_std_spread)
@@ -223,6 +229,10 @@ def _tables(banks: Sequence[FactorBank], source: KeyedNoise) -> tuple[Tensor, Te
         source.remember(f"{key}#locations", lambda: torch.cat([q.location for q in banks], 1)),
         source.remember(f"{key}#scales", lambda: torch.cat([softplus(q.rho) for q in banks], 1)),
     )
+
+
+def _truncated_normal(like: Tensor, std: float) -> Tensor:
+    return nn.init.trunc_normal_(torch.empty_like(like), 0.0, std, -2 * std, 2 * std)
 
 
 def _cauchy(uniform: Tensor) -> Tensor:
