@@ -168,7 +168,11 @@ COPIES = {
     "layer": lb.Patching(where="all", init_std=0.3),
     "element": lb.Patching(where="all", cross=True, init_std=0.3),
     "network": lb.Patching(where="all", scope="network", init_std=0.3),
+    "zero": lb.Patching(where="all", zero_copy=True, init_std=0.3),
+    "zero_network": lb.Patching(where="all", zero_copy=True, scope="network", init_std=0.3),
+    "zero_element": lb.Patching(where="all", zero_copy=True, cross=True, members=2, keep=0.5),
     "deep_ensemble": lb.DeepEnsemble(members=5, init_std=0.3),
+    "deep_ensemble_fresh": lb.DeepEnsemble(members=5),
 }
 
 
@@ -186,3 +190,21 @@ def test_copies_of_a_table_share_the_padding_row_before_and_after_a_step(method)
         assert y[:, ids != 3].std(0).max() > 0.05
         y.square().sum().backward()
         optimizer.step()
+
+
+@pytest.mark.parametrize("samples", [1, 5])
+def test_the_zero_copy_of_a_table_keeps_its_padding_row_in_prediction(samples):
+    """One pass a sample takes a short way: the copy is read by its number."""
+    layer, ids = table(3), torch.tensor([[3, 1], [2, 3]])
+    with torch.no_grad():
+        layer.weight[3] = 0.3
+    method = lb.Patching(where="all", zero_copy=True, members=2, prior_std=0.5)
+    model = lb.bayesianize(layer, method, likelihood=lb.Gaussian(), example=ids).eval()
+    options = {"seed": 0, "chunk": samples, "keep_samples": True}
+    kept = lb.predict(model, ids, samples=20, **options).samples[..., 0]
+    assert_equal(kept[:, ids == 3], torch.full((20, 2, 8), 0.3, dtype=torch.float64))
+    assert (kept[:, ids != 3] == 0).any()
+    # The zero copy adds nothing: half of the trained one's square by the variance of the prior.
+    expected = 0.5 * layer.weight.square().sum() / (2 * 0.5**2)
+    torch.testing.assert_close(model.kl(), expected)
+    assert_equal(lb.collapse(model, None).weight[3], layer.weight[3])

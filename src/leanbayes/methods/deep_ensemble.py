@@ -227,4 +227,9 @@ def _reset(site: Site) -> nn.Module:
             "DeepEnsemble(init_std=0.05) for jittered copies"
         )
     reset()
+    if site.fixed_row is not None:  # torch makes it zero, and no member would ever learn it
+        pairs = zip(other.parameters(recurse=False), site.layer.parameters(False), strict=True)
+        with torch.no_grad():
+            for fresh, given in pairs:
+                fresh[site.fixed_row] = given[site.fixed_row]
     return other

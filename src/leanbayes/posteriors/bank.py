@@ -76,6 +76,7 @@ class Bank(Posterior):
         # Under an index for the whole network the plan alone says which rows take which copy.
         self.prior_std, self.granularity = prior_std, "row" if index == "network" else granularity
         self.input_dim, self.input_groups = input_dim, input_groups
+        self.fixed_row = fixed_row
         further = members - 1 - int(zero_copy)
         self.further: nn.Parameter | None = None
         if further:
@@ -96,8 +97,18 @@ class Bank(Posterior):
 
     def values(self, base: Tensor) -> Tensor:
         """All copies, [K, *base.shape]."""
-        parts = [base[None]] if self.further is None else [base[None], whole(self.further)]
-        return torch.cat([*parts, torch.zeros_like(base)[None]] if self.zero_copy else parts)
+        parts = self._trained(base)
+        return torch.cat([*parts, self._zero(base)[None]] if self.zero_copy else parts)
+
+    def _trained(self, base: Tensor) -> list[Tensor]:
+        return [base[None]] if self.further is None else [base[None], whole(self.further)]
+
+    def _zero(self, base: Tensor) -> Tensor:
+        """The copy without a parameter, whose padding row is that of all."""
+        zero = torch.zeros_like(base)
+        if self.fixed_row is not None:
+            zero[self.fixed_row] = base[self.fixed_row].detach()
+        return zero
 
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
         """Uniform numbers, one an index."""
@@ -169,7 +180,7 @@ class Bank(Posterior):
         if k == 0:
             return base
         if self.further is None or k > len(self.further):
-            return torch.zeros_like(base)
+            return self._zero(base)
         return self.further[k - 1]
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
@@ -252,8 +263,10 @@ class Bank(Posterior):
         """Cross-entropy: by member under a network index, else its mean over the copies."""
         if self.prior_std is None:
             return base.new_zeros(())
-        terms = at_least_float32(self.values(whole(base))).square().flatten(1).sum(1)
-        terms = terms / (2 * self.prior_std**2)
+        trained = torch.cat(self._trained(whole(base)))
+        terms = at_least_float32(trained).square().flatten(1).sum(1) / (2 * self.prior_std**2)
+        if self.zero_copy:
+            terms = torch.cat([terms, terms.new_zeros(1)])
         return terms if self.members else (self._shares(terms) * terms).sum()
 
     @property
