@@ -27,6 +27,14 @@ def pytest_configure():
         leave_broken_tiles_alone()
 
 
+def pytest_collection_modifyitems(items):
+    """Two processes beside many others are slow: they are waited for, and hangs end before this."""
+    for item in items:
+        own = item.get_closest_marker("timeout")
+        if item.get_closest_marker("distributed") and own is None:
+            item.add_marker(pytest.mark.timeout(900))
+
+
 def pytest_collection_finish():
     """Thousands of tests live until the end: collections of garbage need not look at them."""
     gc.collect()

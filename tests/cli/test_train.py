@@ -210,7 +210,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(trained, tmp_path):
     while "validation" not in process.stderr.readline():  # an epoch is over
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=200)
     assert process.returncode == 130
     stopped = int(re.search(r"stopped at step (\d+) of 400000", out)[1])
     assert "goes on from here" in out

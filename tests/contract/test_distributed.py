@@ -26,7 +26,7 @@ import leanbayes as lb
 
 pytestmark = pytest.mark.distributed
 
-WORLD, NUM_DATA, PATIENCE = 2, 4, 120
+WORLD, NUM_DATA, PATIENCE = 2, 4, 300
 WRAPPERS = ("ddp", "fsdp2")
 TOLERANCE = {"ddp": 1e-6, "fsdp2": 1e-5}
 

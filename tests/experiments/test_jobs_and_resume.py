@@ -267,7 +267,7 @@ def test_a_signal_ends_the_processes_too_and_the_rows_are_there(tmp_path, number
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=200)
     assert process.returncode == code
     assert "Traceback" not in errors
     _until(lambda: not any(_alive(worker) for worker in workers))

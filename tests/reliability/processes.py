@@ -32,7 +32,7 @@ def opened(command, **extra):
     )
 
 
-def finish(process, patience=60):
+def finish(process, patience=240):
     """Exit code and output; a process that hangs is killed and fails the test."""
     try:
         output, _ = process.communicate(timeout=patience)
@@ -43,7 +43,7 @@ def finish(process, patience=60):
     return process.returncode, output
 
 
-def has_begun(folder, patience=60):
+def has_begun(folder, patience=240):
     """Wait for the first checkpoint, so that kills fall into the run and not into imports."""
     end = time.monotonic() + patience
     while time.monotonic() < end:

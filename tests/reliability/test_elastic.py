@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from processes import HERE, digest_of, finish, has_begun, opened
 
-PATIENCE = 120
+PATIENCE = 240
 
 
 def launch(folder, **extra):

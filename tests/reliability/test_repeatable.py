@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_bytes_with_any_number_of_workers(method, t
     cells = {"first": (0, 3), "again": (0, 3), "read by two": (2, 3), "another seed": (0, 4)}
     started = [start(tmp_path / name, method, *cell) for name, cell in cells.items()]
     for process in started:
-        code, output = finish(process, patience=120)
+        code, output = finish(process)
         assert code == 0, output
     expected = left_by(tmp_path / "first")
     assert len(expected["metrics"]) == 13  # 10 steps, 3 evaluations

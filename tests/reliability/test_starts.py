@@ -33,7 +33,7 @@ with Runtime(device="cpu", timeout=60) as runtime:
         optimizer.zero_grad()
     assert runtime.world == 2
 """
-PATIENCE = 120
+PATIENCE = 240
 
 
 def free_port():

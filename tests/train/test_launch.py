@@ -23,7 +23,7 @@ app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command(context_settings=SETTINGS)(launch)
 app()
 """
-PATIENCE = 90
+PATIENCE = 240
 TERM, INT = signal.SIGTERM, signal.SIGINT
 
 
