@@ -50,7 +50,12 @@ def _nodes(members: int) -> dict[str, Any]:
 
 def _unsure(**fit: Any) -> dict[str, Any]:
     fields = {"estimator": "shared", "prior_std": 1.0, "init_log_std": [-4.27, -4.14]}
-    rates = {"optimizer": "Adam", "lr": 1e-3, "posterior_lr": 1e-3, "weight_decay": 0.0}
+    rates: dict[str, Any] = {
+        "optimizer": "Adam",
+        "lr": 1e-3,
+        "posterior_lr": 1e-3,
+        "weight_decay": 0.0,
+    }
     return _vgg("mean_field", fields, **rates, **fit)
 
 
