@@ -39,7 +39,7 @@ class SharedEnsemble(MixtureMethod, name="shared_ensemble"):
     product whatever the rank, where a block has 8 rows or more. A prediction costs 1x a sample.
 
     Attributes:
-        members: Candidates.
+        members: Candidates. Each sees its share of the rows alone: short trainings want fewer.
         rank: Rank of the factors.
         per_channel: One right entry a channel instead of one a kernel position.
         groups: Candidates a batch (at most; the largest number that divides the rows), each for a
