@@ -127,7 +127,9 @@ def assemble(draft: Draft, example: Any = None) -> BayesianModel:
 def collapse(model: nn.Module, member: int | None = None) -> nn.Module:
     """A plain network of the original classes with the mean network's (or a member's) weights.
 
-    The model stays as it is; hooks, flags and modes are those of the original network.
+    The model stays as it is; hooks, flags and modes are those of the original network. A weight
+    that two layers share comes apart where each has factors of its own (`RankOne`, `Implicit`,
+    `SharedEnsemble`, `BatchEnsemble`): they are two weights then, and the state has both.
 
     Example:
         >>> import leanbayes as lb, torch
