@@ -59,4 +59,4 @@ def test_a_folder_of_starts_and_scores_belongs_to_one_command_whatever_its_file(
 
 def test_a_folder_where_nothing_can_be_written_needs_no_lock(tmp_path):
     with alone_in(tmp_path / "missing"):
-        pass
+        assert not list(tmp_path.iterdir())
