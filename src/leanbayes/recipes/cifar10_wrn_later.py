@@ -16,8 +16,8 @@ has the paper's decay.
 - `mc_dropout_scratch`: 0.3 before the second convolution of a block: P, BayesAdapter and iBNN.
 - VGG-16 without BatchNorm: rate 0.05, noise 1.2, spread 0.75, prior 0.3: P, iBNN's table 2; dropout
   of 0.5 in the point estimate and MC dropout alone; VI: Adam 1e-3, scales about 0.015: C. In
-  `vgg_vi` the whole KL is there from the first step, by oversight: its pull took the scales to the
-  prior before the network had learnt. C has the KL over the first two thirds, `vgg_vi_warmup`.
+  `vgg_vi` the whole KL is there from the first step, by oversight: likely its pull took the
+  scales to the prior before the network had learnt. C has the KL over the first two thirds, `vgg_vi_warmup`.
 """
 
 from __future__ import annotations
