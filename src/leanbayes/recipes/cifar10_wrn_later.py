@@ -17,7 +17,8 @@ has the paper's decay.
 - VGG-16 without BatchNorm: rate 0.05, noise 1.2, spread 0.75, prior 0.3: P, iBNN's table 2; dropout
   of 0.5 in the point estimate and MC dropout alone; VI: Adam 1e-3, scales about 0.015: C. In
   `vgg_vi` the whole KL is there from the first step, by oversight: likely its pull took the
-  scales to the prior before the network had learnt. C has the KL over the first two thirds, `vgg_vi_warmup`.
+  scales to the prior before the network had learnt. C has the KL over the first two thirds,
+  `vgg_vi_warmup`.
 """
 
 from __future__ import annotations
