@@ -34,7 +34,7 @@ COPIES: Final = {"members": 5, "init_std": 0.1}
 
 
 def _row(name: str, fields: dict[str, Any], **fit: Any) -> dict[str, Any]:
-    return {"name": name, "fields": fields, **({"fit": fit} if fit else {}), **SCRATCH}
+    return {"name": name, "fields": fields, **({"fit": fit} if fit else {}), **SCRATCH, **CLEAN}
 
 
 def _vgg(name: str, fields: dict[str, Any], dropout: float = 0.0, **fit: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _unsure(**fit: Any) -> dict[str, Any]:
 
 
 LATER: Final[dict[str, dict[str, Any]]] = {
-    "vi_scratch": _row("mean_field", {"estimator": "shared", **PRIOR}) | CLEAN,
+    "vi_scratch": _row("mean_field", {"estimator": "shared", **PRIOR}),
     "shared_ensemble_scratch": _row(
         "shared_ensemble",
         {"members": 20, "init_std": 0.3, "per_channel": True, **PRIOR},
