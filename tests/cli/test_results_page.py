@@ -212,6 +212,8 @@ def test_every_claim_speaks_of_rows_of_the_table():
     for check in (check for claim in CLAIMS for check in claim.checks):
         assert check.one in known
         assert check.other in known or isinstance(check.other, float)
+    for claim in CLAIMS:
+        assert set(claim.rivals) <= {check.other for check in claim.checks}
 
 
 def test_other_records_get_tables_alone(tmp_path):
@@ -230,13 +232,74 @@ def test_the_command_writes_the_page_and_refuses_what_is_no_record(leanbayes, tm
     path.write_text('{"rows": 3}')
     assert leanbayes("report", path, "--markdown", out).code == 5
     assert leanbayes("report", tmp_path / "none.json", "--markdown", out).code == 5
-    assert leanbayes("report", path, path, "--markdown", out).code == 2
+
+
+def started(found, **fit):
+    """The same record with a start of these settings."""
+    return {**found, "start": {**found["start"], "config": {"fit": fit}}}
+
+
+def test_rows_from_another_start_have_a_section(tmp_path):
+    """They are told against their own start, and against ensembles of the table; prices are its."""
+    price = {"predict_ratio_sample": 1.1}
+    rows = [
+        row("map", nll=0.13, ece=0.02),
+        row("shared_ensemble", nll=0.11, ece=0.005, prices=price),
+        row("partial_5_loss", nll=0.12, ece=0.002, prices=price),
+        row("vi_scratch", nll=0.001, accuracy=0.99),
+        row("deep_ensemble", nll=0.096),
+    ]
+    point = begun("map", run(0, start="b", nll=0.111), nll=0.111)
+    others = [
+        point | {"figures": point["figures"] | {"ece": {"mean": 0.01, "standard_error": None}}},
+        row("shared_ensemble", nll=0.097, ece=0.0055, prices=None),
+        begun("partial_5_loss", run(0, start="b", nll=0.093), nll=0.093),
+    ]
+    first = started(record(*rows), epochs=60, lr=0.2, compile=False)
+    second = started(record(*others), epochs=160, lr=0.2, compile=True)
+    paths = [tmp_path / "one.json", tmp_path / "two.json"]
+    for path, found in zip(paths, (first, second), strict=True):
+        path.write_text(json.dumps(found))
+    text = markdown_of(paths, Path("page.md"))
+    assert "one.json two.json --markdown page.md`, with every figure from these files." in text
+    section = text[text.index("## From another start: epochs 160 (60)\n") : text.index("## Open")]
+    assert "| partial_5_loss | 0 | - | - | 0.0930 | -0.0180 |" in section
+    whole = "**Holds.** shared_ensemble: NLL <= 0.105 and ECE <= 0.006"
+    assert whole in section
+    assert "predict_ratio_sample 1.1 wanted 1.3." in line(section, f"- {whole}")
+    assert "(shared ensemble): nll 0.097 against 0.096." in section
+    assert "**Holds.** The deep ensemble's NLL" in line(section, "- **Holds.** The deep")
+    assert "(5 % of them random): nll 0.093 against 0.096." in section
+    # What was trained for the epochs of the first start is no match for these rows.
+    assert "vi_scratch" not in section
+    assert "not run yet" not in section
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, "two files of the same start are pieces of one table: write leanbayes join"),
+        ({"table": "other"}, "table is 'cifar10-wrn' in the first file and 'other' in another"),
+        ({"start": None}, "only where each has a shared start"),
+    ],
+)
+def test_files_that_are_no_other_starts_are_refused(change, words, leanbayes, tmp_path):
+    found = started(record(row("map", nll=0.5)), epochs=60)
+    other = {k: v for k, v in (found | change).items() if v is not None}
+    paths = [tmp_path / "one.json", tmp_path / "two.json"]
+    for path, plain in zip(paths, (found, other), strict=True):
+        path.write_text(json.dumps(plain))
+    result = leanbayes("report", *paths, "--markdown", tmp_path / "page.md")
+    assert result.code == 2
+    assert words in result.err
+    assert not (tmp_path / "page.md").exists()
 
 
 @pytest.mark.skipif(not JSON.is_file(), reason="no figures yet")
 def test_the_page_of_the_docs_is_what_the_command_writes(monkeypatch):
     monkeypatch.chdir(ROOT)
-    expected = markdown_of([Path("results/cifar10_wrn.json")], Path("docs/results.md"))
+    files = [Path("results/cifar10_wrn.json"), Path("results/cifar10_wrn_160.json")]
+    expected = markdown_of(files, Path("docs/results.md"))
     assert PAGE.read_text(encoding="utf-8") == expected
 
 

@@ -26,7 +26,10 @@ def report(
     ] = None,
     markdown: Annotated[
         Path | None,
-        typer.Option(help="Write a page of Markdown instead, of one file of compare."),
+        typer.Option(
+            help="Write a page of Markdown instead, of one file of compare; further ones hold rows "
+            "of the same table from other starts."
+        ),
     ] = None,
 ) -> None:
     """Make one HTML page of result files: tables, charts, settings and commands.
@@ -54,18 +57,17 @@ def report(
 
 
 def markdown_of(results: Sequence[Path], out: Path) -> str:
-    """The page of Markdown of a record of `leanbayes compare`."""
+    """The page of Markdown of a record of `leanbayes compare`, with the same from other starts."""
     from leanbayes.cli.record_file import COMPARED, record_in
     from leanbayes.cli.results_page import page
     from leanbayes.errors import ConfigError
     from leanbayes.records import shown
 
-    if len(results) != 1:
-        raise ConfigError(f"--markdown takes one file of compare, found {len(results)}")
-    record = record_in(results[0], *COMPARED)
-    if "parts" in record:
+    records = [record_in(path, *COMPARED) for path in results]
+    if any("parts" in record for record in records):
         raise ConfigError("--markdown takes a record of one part of the data")
-    return page(record, f"leanbayes report {shown(results[0])} --markdown {shown(out)}")
+    command = f"leanbayes report {' '.join(map(shown, results))} --markdown {shown(out)}"
+    return page(records[0], command, records[1:])
 
 
 def _write_charts(folder: Path, charts: Mapping[str, str]) -> str:

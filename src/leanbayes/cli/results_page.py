@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leanbayes.cli.results_claims import POINT, verdicts
+from leanbayes.cli.results_starts import check, claims, rivals_words, title
 from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, NOT_RUN
 from leanbayes.recipes.tables import table, tables
 from leanbayes.reporting.pairs import gain
@@ -15,17 +16,18 @@ Column = tuple[str, Callable[[Row], str]]
 NONE = "-"
 
 
-def page(record: Row, command: str) -> str:
+def page(record: Row, command: str, others: Sequence[Row] = ()) -> str:
     """The whole page.
 
     Args:
         record: What `leanbayes compare` wrote, of one part of the data.
         command: That writes the page.
+        others: Records of the same table whose rows begin at other starts.
     """
     rows = [row for row in record["rows"] if "figures" in row]
     parts = [
         f"# {_title(record)}",
-        f"Written by `{command}`, with every figure from that file.",
+        f"Written by `{command}`, with every figure from {_files(others)}.",
         _origin(record, rows),
         "## Quality\n" + _render(rows, _quality(rows)) + "\n\n" + QUALITY_WORDS,
         "## Shifted, foreign and attacked images\n"
@@ -34,11 +36,32 @@ def page(record: Row, command: str) -> str:
         + _strange_words(rows),
         "## Price\n" + _render(rows, PRICE) + "\n\n" + PRICE_WORDS,
         _claims(record, rows),
+        *(_another(record, other) for other in others),
         "## Open\n" + _open(record),
         "## Commands\n" + "\n".join(_commands(rows)),
         _not_run(record),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _files(others: Sequence[Row]) -> str:
+    return "these files" if others else "that file"
+
+
+def _another(record: Row, other: Row) -> str:
+    """The same rows from another start."""
+    check(record, other)
+    rows = [row for row in other["rows"] if "figures" in row]
+    parts = [
+        f"## {title(record, other)}",
+        _origin(other, rows),
+        _render(rows, _quality(rows)),
+        _render(rows, STRANGE),
+        rivals_words(),
+        "\n".join(f"- {line}" for line in claims(record, other)),
+        "\n".join(_commands(rows)),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _title(record: Row) -> str:

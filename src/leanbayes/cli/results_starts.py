@@ -1,0 +1,72 @@
+"""Rows of a table that begin at another start: a section of the page of Markdown each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from leanbayes.cli.compare_ask import telling
+from leanbayes.cli.results_claims import verdicts
+from leanbayes.errors import ConfigError
+from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, Claim
+
+Row = Mapping[str, Any]
+
+
+def title(record: Row, other: Row) -> str:
+    """What the other start has, and in brackets what that of the table has.
+
+    Example:
+        >>> starts = ({"start": {"config": {"fit": {"lr": lr}}}} for lr in (0.2, 0.1))
+        >>> title(*starts)
+        'From another start: lr 0.1 (0.2)'
+    """
+    mine, theirs = (telling(found["start"]["config"])["fit"] for found in (record, other))
+    words = [f"{k} {v} ({mine.get(k)})" for k, v in theirs.items() if v != mine.get(k)]
+    return f"From another start: {', '.join(words)}"
+
+
+def check(record: Row, other: Row) -> None:
+    """Refuse what is no part of the same table, or begins at the same start."""
+    for key in ("table", "data"):
+        if record.get(key) != other.get(key):
+            raise ConfigError(
+                f"--markdown takes one table, and the same from other starts: {key} is "
+                f"{record.get(key)!r} in the first file and {other.get(key)!r} in another"
+            )
+    if "start" not in record or "start" not in other:
+        raise ConfigError("--markdown takes several files only where each has a shared start")
+    if telling(record["start"]["config"]) == telling(other["start"]["config"]):
+        raise ConfigError(
+            "two files of the same start are pieces of one table: write leanbayes join FILES "
+            "--out ALL.json first"
+        )
+
+
+def claims(record: Row, other: Row) -> list[str]:
+    """Those that speak of rows the other start has, or of ensembles that no start is needed for."""
+    rows = {row["method"]: row for row in record["rows"] if "figures" in row}
+    own = {
+        row["method"]: _priced(row, rows.get(row["method"], {}))
+        for row in other["rows"]
+        if "figures" in row
+    }
+    found = [claim for claim in CLAIMS if _is_told(claim, own, rows)]
+    return verdicts(found, {label: rows[label] for claim in found for label in claim.rivals} | own)
+
+
+def _priced(row: Row, known: Row) -> Row:
+    """A price does not depend on the start, so that of the table's row will do."""
+    return row if "prices" in row or "prices" not in known else {**row, "prices": known["prices"]}
+
+
+def _is_told(claim: Claim, own: Row, rows: Row) -> bool:
+    others = {c.other for c in claim.checks if isinstance(c.other, str)}
+    here = {c.one for c in claim.checks} | (others - set(claim.rivals))
+    return here <= own.keys() and set(claim.rivals) <= rows.keys()
+
+
+def rivals_words(found: Sequence[Claim] = CLAIMS) -> str:
+    """Which rows of the table stand beside those of another start."""
+    names = dict.fromkeys(label for claim in found for label in claim.rivals)
+    return f"Prices, and the rows {', '.join(names)}, are those of the table."
