@@ -9,6 +9,7 @@ import torch
 import leanbayes as lb
 from leanbayes.cli.report_command import markdown_of
 from leanbayes.cli.results_claims import verdicts
+from leanbayes.cli.results_starts import by_draws
 from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, Check, Claim
 from leanbayes.recipes.tables import table
 
@@ -273,6 +274,31 @@ def test_rows_from_another_start_have_a_section(tmp_path):
     # What was trained for the epochs of the first start is no match for these rows.
     assert "vi_scratch" not in section
     assert "not run yet" not in section
+
+
+def drawn(nll, ece, samples=(1, 4)):
+    curve = {"samples": list(samples), "nll": list(nll), "ece": list(ece)}
+    return {"evaluation": {"splits": {"test": {"curves": {"samples": curve}}}}}
+
+
+def test_figures_by_draws_are_means_over_the_seeds():
+    runs = [
+        run(0) | drawn([0.2, 0.1], [0.02, 0.01]),
+        run(1) | drawn([0.3, 0.12, 0.11], [0.03, 0.02, 0.0], samples=(1, 4, 8)),
+    ]
+    rows = [
+        row("map") | {"runs": [run(0) | drawn([0.5], [0.1], samples=(1,))]},
+        row("emp") | {"runs": runs},
+        row("ecmp") | {"runs": [run(0) | drawn([0.4, 0.3], [0.0, 0.0], samples=(1, 2))]},
+        row("swag"),
+    ]
+    assert by_draws(rows).splitlines() == [
+        "| NLL / ECE by draws | 1 | 2 | 4 |",
+        "|---|---|---|---|",
+        "| emp | 0.2500 / 0.0250 | - | 0.1100 / 0.0150 |",
+        "| ecmp | 0.4000 / 0.0000 | 0.3000 / 0.0000 | - |",
+    ]
+    assert not by_draws(rows[:1])
 
 
 @pytest.mark.parametrize(

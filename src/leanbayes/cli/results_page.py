@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leanbayes.cli.results_claims import POINT, verdicts
-from leanbayes.cli.results_starts import check, claims, rivals_words, title
+from leanbayes.cli.results_starts import by_draws, check, claims, rivals_words, title
 from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, NOT_RUN
 from leanbayes.recipes.tables import table, tables
 from leanbayes.reporting.pairs import gain
@@ -56,6 +56,7 @@ def _another(record: Row, other: Row) -> str:
         f"## {title(record, other)}",
         _origin(other, rows),
         _render(rows, _quality(rows)),
+        by_draws(rows),
         _render(rows, STRANGE),
         rivals_words(),
         "\n".join(f"- {line}" for line in claims(record, other)),

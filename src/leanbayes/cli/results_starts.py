@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from leanbayes.cli.compare_ask import telling
@@ -64,6 +65,38 @@ def _is_told(claim: Claim, own: Row, rows: Row) -> bool:
     others = {c.other for c in claim.checks if isinstance(c.other, str)}
     here = {c.one for c in claim.checks} | (others - set(claim.rivals))
     return here <= own.keys() and set(claim.rivals) <= rows.keys()
+
+
+def by_draws(rows: Sequence[Row]) -> str:
+    """NLL and ECE by the number of draws, a line a row that has them; of several seeds the mean."""
+    found = {row["method"]: _curve(row) for row in rows}
+    counts = sorted({count for curve in found.values() for count in curve})
+    lines = [
+        [label, *(" / ".join(f"{v:.4f}" for v in curve[k]) if k in curve else "-" for k in counts)]
+        for label, curve in found.items()
+        if len(curve) > 1
+    ]
+    if not lines:
+        return ""
+    head = ["NLL / ECE by draws", *map(str, counts)]
+    rule = "|---" * len(head) + "|"
+    return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(x)} |" for x in lines)])
+
+
+def _curve(row: Row) -> dict[int, tuple[float, float]]:
+    """Mean NLL and ECE of the runs, by draws that all of them were asked for."""
+    splits = (run.get("evaluation", {}).get("splits", {}) for run in row["runs"])
+    found = [split.get("test", {}).get("curves", {}).get("samples") for split in splits]
+    if None in found or not found:
+        return {}
+    runs = [
+        dict(zip(c["samples"], zip(c["nll"], c["ece"], strict=True), strict=True)) for c in found
+    ]
+    return {
+        count: (fmean(run[count][0] for run in runs), fmean(run[count][1] for run in runs))
+        for count in runs[0]
+        if all(count in run for run in runs)
+    }
 
 
 def rivals_words(found: Sequence[Claim] = CLAIMS) -> str:
