@@ -11,7 +11,7 @@ TEST_JOBS ?= 2
 # Folder of the data of the experiments, a folder a set.
 ROOT ?= data
 
-.PHONY: help demo test test-all lint format benchmark experiments clean
+.PHONY: help demo test test-all lint format reference benchmark experiments clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ lint: $(READY)  ## style and types
 format: $(READY)  ## apply the style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+reference: $(READY)  ## write docs/methods.md and docs/reference.md from the docstrings
+	$(BIN)/python tools/make_reference.py
 
 benchmark: $(READY)  ## cost of a step and of a prediction against the deterministic net
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/step_cost.py
