@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import leanbayes as lb
+from leanbayes.cli.compare_ask import Ask
 from leanbayes.cli.compare_data import Sets
 from leanbayes.cli.compare_settings import labelled, lineup_of
 from leanbayes.cli.compare_words import SWITCHES, command_of
@@ -229,3 +230,55 @@ def test_foreign_data_that_are_missing_are_said_before_the_training(leanbayes):
     assert result.code == 2
     assert "npz reads files" in result.err
     assert "start" not in result.err
+
+
+def drawn(lineup, label):
+    """Draws a prediction of a run that is not a short one."""
+    return Ask().draws(lineup.settings[label])
+
+
+def recorded(name):
+    """Draws a prediction by label, as a file of results has them."""
+    rows = json.loads((TUNING.parents[1] / f"{name}.json").read_text())["rows"]
+    return {row["method"]: row["config"]["samples"] for row in rows if "config" in row}
+
+
+def test_rows_predict_with_as_many_draws_as_the_recorded_ones(lineup):
+    known = recorded("cifar10_wrn")
+    assert {label: drawn(lineup, label) for label in known} == known
+    assert (known["rank_one"], known["rank_one_cauchy"], known["implicit_16"]) == (4, 16, 80)
+    assert (drawn(lineup, "rank_one_scratch"), drawn(lineup, "vgg_implicit_8")) == (4, 40)
+
+
+@pytest.mark.parametrize("name", ["cifar10_tuning", "resnet20_orders"])
+def test_so_do_those_of_files(name):
+    tables = tomllib.loads((TUNING.parent / f"{name}.toml").read_text())
+    tables["data"] |= {"name": "npz", "options": {"root": "cifar10.npz"}}
+    known = {k: v for k, v in recorded(name).items() if k in tables["methods"]}
+    found = lineup_of(tables, labelled(",".join(known), tables), (), Sets())
+    assert {label: drawn(found, label) for label in known} == known
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [([], 3), (["methods.wide.samples=2"], 2), (["methods.wide.samples=none"], 20)],
+)
+def test_a_label_may_say_its_draws_and_a_flag_goes_before_it(change, expected):
+    entry = {"name": "rank_one", "samples": 3}
+    tables = {
+        "model": {"name": "lenet"},
+        "data": {"name": "fashion_mini"},
+        "methods": {"wide": entry},
+    }
+    settings = lineup_of(tables, {"wide": "rank_one"}, change, Sets()).settings["wide"]
+    assert Ask().draws(settings) == expected
+    assert Ask(samples=7).draws(settings) == 7
+    assert Ask(smoke=True).draws(settings) == min(expected, 4)
+
+
+@pytest.mark.parametrize("key", ["samples", "seeds"])
+@pytest.mark.parametrize("value", [0, 1.5, True, "many"])
+def test_counts_of_a_label_are_whole_numbers(key, value):
+    tables = {"model": {"name": "lenet"}, "methods": {"map": {key: value}}}
+    with pytest.raises(lb.ConfigError, match=rf"methods\.map\.{key}: expected a whole number"):
+        lineup_of(tables, {"map": "map"}, (), Sets())

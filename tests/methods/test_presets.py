@@ -115,14 +115,20 @@ def test_values_without_a_preset_are_those_of_the_papers():
         (lb.MeanField(), 20),
         (lb.SharedEnsemble(members=20), 20),  # every candidate once
         (lb.SharedEnsemble(members=7), 7),
-        (lb.Implicit(members=4), 20),  # five of every component
-        (lb.Implicit(members=16), 80),
-        (lb.RankOne(members=4), 4),  # one of every component, four with heavy tails
-        (lb.RankOne(members=4, law="cauchy"), 16),
+        (lb.Implicit(members=16), 20),
+        (lb.Implicit(members=16, preset="paper"), 80),  # five of every component
+        (lb.RankOne(), 20),  # factors with a law are no points
+        (lb.RankOne(law="cauchy"), 20),
+        (lb.RankOne(members=24), 24),
+        (lb.RankOne(preset="paper"), 4),  # one of every component, four with heavy tails
+        (lb.RankOne(law="cauchy", preset="paper"), 16),
         (lb.Patching(), 20),
         (lb.Patching(members=3, scope="network", where="all"), 3),
         (lb.Partial(preset="paper"), 5),
         (lb.BatchEnsemble(members=3), 3),
+        (lb.Compose([(lb.select.norms, lb.Patching()), (lb.select.convs, lb.RankOne())]), 20),
+        (lb.Compose([(lb.select.convs, lb.RankOne(members=3))]), 20),
+        (lb.Compose([(lb.select.convs, lb.BatchEnsemble(members=3))]), 3),
         (lb.DeepEnsemble(members=3), 3),
         (lb.MAP(), 1),
     ],

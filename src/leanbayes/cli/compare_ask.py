@@ -12,7 +12,6 @@ from leanbayes.cli.figures import size_of
 from leanbayes.cli.prepare import Prepared
 from leanbayes.cli.settings_file import Named, RunSettings
 from leanbayes.cli.smoke import SAMPLES, first, short
-from leanbayes.methods.base import Method
 from leanbayes.train.fields import listed
 
 Run = tuple[str, int]  # label and seed
@@ -25,7 +24,7 @@ class Ask:
 
     Attributes:
         parts: Of the data that are scored.
-        samples: Draws a prediction; the method's own number if None.
+        samples: Draws a prediction; the label's own number if None, else the method's.
         splits: Seed s reads split s of the data.
         smoke: A few rows and steps only.
         first: The first seed: its runs are priced.
@@ -45,11 +44,13 @@ class Ask:
     by_row: bool = False
     suite: SuiteAsk | None = None
 
-    def draws(self, method: Method) -> int | None:
-        """Draws a prediction, None for the method's own number; of a smoke run as few as can be."""
+    def draws(self, settings: RunSettings) -> int:
+        """Draws a prediction; of a smoke run as few as can be."""
+        method = settings.method
+        own = method.default_samples if settings.samples is None else settings.samples
         if self.samples is None and self.smoke:
-            return min(method.default_samples, max(SAMPLES, method.index_members))
-        return self.samples
+            return min(own, max(SAMPLES, method.index_members))
+        return own if self.samples is None else self.samples
 
 
 def seeded(settings: RunSettings, seed: int, ask: Ask) -> RunSettings:
@@ -106,7 +107,7 @@ def config_of(ready: Prepared, ask: Ask) -> dict[str, Any]:
         "fit": fit,
         "likelihood": {"name": type(likelihood).__name__, "settings": likelihood.settings()},
         "augment": settings.augment,
-        "samples": ask.draws(settings.method) or settings.method.default_samples,
+        "samples": ask.draws(settings),
         "splits": ask.splits,
         "smoke": ask.smoke,
         **({} if ask.suite is None else {"suite": ask.suite.to_json()}),

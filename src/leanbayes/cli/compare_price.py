@@ -49,7 +49,7 @@ def _priced(
         baseline,
         next(batches(ready.data.train, rows)),
         likelihood=ready.likelihood,
-        samples=ask.draws(model.method),
+        samples=ask.draws(ready.settings),
         rounds=1 if ask.smoke else 5,
         seconds=SECONDS,
         draws=fit.samples,

@@ -242,7 +242,7 @@ class Bench:
         suite, ask = self._suite(*run), self.ask
         if suite is None:
             return None
-        draws = ask.draws(model.method)
+        draws = ask.draws(ready.settings)
         return suite.evaluated(model, ready, self.sets, ask.parts[0], draws)
 
     def _suite(self, label: str, seed: int) -> SuiteAsk | None:
@@ -275,7 +275,7 @@ def _origin(model: lb.BayesianModel, made_at: str | None) -> dict[str, Any]:
 
 def _judged(model: lb.BayesianModel, part: Any, ready: Prepared, ask: Ask) -> Judged:
     """Figures of `leanbayes evaluate`."""
-    options = {"samples": ask.draws(model.method), "seed": ready.settings.fit.seed}
+    options = {"samples": ask.draws(ready.settings), "seed": ready.settings.fit.seed}
     judge = Judge(ready.card, model, ready.settings.fit.batch_size, options)
     return judge.judged(part, ready.data.normalize, ready.data.ignore_index)
 

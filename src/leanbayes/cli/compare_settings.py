@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import leanbayes as lb
@@ -16,9 +16,13 @@ from leanbayes.errors import ConfigError
 from leanbayes.train.fields import nearest
 
 # Keys of a table [methods.LABEL], and those of them that are tables.
-ENTRY = ("name", "fields", "fit", "fitting", "model", "ood", "weights", "from", "splits", "seeds")
+ENTRY = (
+    *("name", "fields", "fit", "fitting", "model", "ood", "weights", "from", "splits", "seeds"),
+    "samples",
+)
 TABLES = ("fields", "fit", "fitting", "model", "ood")
 OWN_WORDS = ("seeds", "splits")
+COUNTS = ("seeds", "samples")
 OWN = "methods."  # settings of one method: methods.NAME.fields.KEY, methods.NAME.fit.KEY, ...
 START = "start."  # those of the shared start: start.fit.KEY
 
@@ -93,9 +97,8 @@ def lineup_of(
         every = _tables_of(tables, name, entry, training)
         # What --set says of all goes before a table of one, but not before the start's training.
         late = [*([] if training else shared), *_own(changes, label)]
-        found[label] = settings_of(
-            merged(every, late), data_names=DATA, scratch=label not in starts
-        )
+        settings = settings_of(merged(every, late), data_names=DATA, scratch=label not in starts)
+        found[label] = replace(settings, samples=entry.get("samples"))
     point = settings_of(_tables_of(tables, "map", {}, whole), data_names=DATA)
     most, splits = ({k: own[k][key] for k in names if key in own.get(k, {})} for key in OWN_WORDS)
     assembled = frozenset(label for label, origin in origins.items() if origin == "starts")
@@ -189,13 +192,18 @@ def _check_entries(own: Any) -> None:
         for key in TABLES:
             if not isinstance(entry.get(key, {}), Mapping):
                 raise ConfigError(f"methods.{label}.{key}: expected a table, found {entry[key]!r}")
-        seeds = entry.get("seeds", 1)
-        if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
-            words = f"expected a whole number of at least 1, found {seeds!r}"
-            raise ConfigError(f"methods.{label}.seeds: {words}")
+        _check_counts(label, entry)
         if not isinstance(entry.get("splits", ""), str):
             words = f'expected names of splits, "test,ood:NAME", found {entry["splits"]!r}'
             raise ConfigError(f"methods.{label}.splits: {words}")
+
+
+def _check_counts(label: str, entry: Mapping[str, Any]) -> None:
+    for key in COUNTS:
+        count = entry.get(key, 1)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            words = f"expected a whole number of at least 1, found {count!r}"
+            raise ConfigError(f"methods.{label}.{key}: {words}")
 
 
 def _check_start(first: Any) -> None:

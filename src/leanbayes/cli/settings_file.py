@@ -103,6 +103,7 @@ class RunSettings:
         ood: Images of `fit.regularizer`.
         fitting: Options of what is fitted after the training.
         few: A few rows of the data are enough.
+        samples: Draws a prediction of a comparison; the method's own number if None.
         tables: What was written, and what a recipe adds to it.
     """
 
@@ -116,6 +117,7 @@ class RunSettings:
     ood: Foreign = field(default_factory=Foreign)
     fitting: Mapping[str, Any] = field(default_factory=dict)
     few: bool = False
+    samples: int | None = None
     tables: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -22,7 +22,8 @@ They run in this order, the cheap ones first. Methods and rates are those of the
 (`recipes/cifar10_wrn.py`, which says where they come from); nothing was tuned for this network.
 Two exceptions: training from scratch has the rate of the start, and the regulariser the rates and
 scales that `verification` found for a small network on held-out images, where smaller ones do not
-move. Predictions take the method's own number of draws unless the row says otherwise. One seed.
+move. Predictions take the method's own number of draws unless the row says otherwise, rank_one one
+of every member and implicit five. One seed.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 AUGMENT: Final = "crop+flip"
 SMOKE_TRAIN, SMOKE_TEST = 32, 24
+PER_MEMBER: Final = {"rank_one": 1, "implicit": 5}
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,8 +196,8 @@ class Bench:
         return {"series": series, "x": x, **figures, **more, **origin(done)}
 
     def predicted(self, model: BayesianModel, x: Tensor, **options: Any) -> Classification:
-        """The predictive, by the method's own number of draws unless told otherwise."""
-        options = {"seed": self.plan.seed, **options}
+        """The predictive, by the usual number of draws unless told otherwise."""
+        options = {"samples": draws_of(model.method), "seed": self.plan.seed, **options}
         if self._on_gpu:
             options["memory"] = self.plan.memory
         with self._autocast():
@@ -214,7 +215,7 @@ def origin(done: Trained) -> Row:
     method = done.model.method
     return {
         "method": method.to_json(),
-        "draws": method.default_samples,
+        "draws": draws_of(method),
         "added": done.model.report.added,
         "start": done.start,
         "epochs": done.config.epochs,
@@ -222,6 +223,12 @@ def origin(done: Trained) -> Row:
         "training_seconds": round(done.seconds, 2),
         "config": plain(done.config),
     }
+
+
+def draws_of(method: Method) -> int:
+    """Draws of a prediction: so many of every member in the papers of mixtures with a law."""
+    each = PER_MEMBER.get(method.name)
+    return method.default_samples if each is None else each * method.members
 
 
 def scores(found: Classification, y: Tensor) -> dict[str, float]:

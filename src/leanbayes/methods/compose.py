@@ -92,10 +92,8 @@ class Compose(Method, name="compose"):
 
     @property
     def default_samples(self) -> int:
-        """What the most demanding part needs, a multiple of the members."""
-        most = max(m.default_samples for _, m in self.parts)
-        members = self.index_members or 1
-        return -(-most // members) * members
+        """What the most demanding part needs."""
+        return max(m.default_samples for _, m in self.parts)
 
     @property
     def enumerates_output(self) -> bool:

@@ -78,8 +78,8 @@ class Implicit(MixtureMethod, name="implicit"):
 
     @property
     def default_samples(self) -> int:
-        """Five of every member, as in the paper."""
-        return 5 * self.members
+        """In the paper's preset five of every member."""
+        return 5 * self.members if self.preset == "paper" else super().default_samples
 
     def slots(self, site: Site) -> dict[str, Posterior]:
         """One factor bank a product of the layer: two in a recurrent cell, for x and for h."""

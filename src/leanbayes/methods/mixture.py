@@ -54,6 +54,11 @@ class MixtureMethod(Method):
         return self.members
 
     @property
+    def default_samples(self) -> int:
+        """As for every method with a law, and no fewer than the members."""
+        return max(super().default_samples, self.members)
+
+    @property
     def repeats(self) -> int:
         """Copies of the batch that the objective makes: one a member under `tile`."""
         return self.members if self.assign == "tile" else 1

@@ -108,8 +108,9 @@ class RankOne(MixtureMethod, name="rank_one"):
 
     @property
     def default_samples(self) -> int:
-        """One of every member; four for the heavy tails of Cauchy."""
-        return self.members * (4 if self.law == "cauchy" else 1)
+        """In the paper's preset one of every member, four for the heavy tails of Cauchy."""
+        paper = self.members * (4 if self.law == "cauchy" else 1)
+        return paper if self.preset == "paper" else super().default_samples
 
     def slots(self, site: Site) -> dict[str, Posterior]:
         """Factors on both sides of every product, and biases by member where the layer has some."""

@@ -12,7 +12,8 @@ different here on purpose. The same for all:
 - Fine-tuning: 12 epochs, batch 256: P, BayesAdapter. Its rates, 1e-4 constant for what was trained
   and 1e-3 down to 1e-4 for what is new: C; they are those of rows that say nothing else.
 - The decay as a prior is the start's: variance 1 / (1e-3 * 50,000) = 0.02.
-- One draw an example and step. Predictions by the methods' own number of draws.
+- One draw an example and step. Predictions by the methods' own number of draws, those of mixtures
+  with a law by the papers': one of every member, four of Cauchy's (Rank-1), five (iBNN).
 - Variants of a row have clean and foreign images alone; main rows and their rivals have all splits,
   those of MAP for all of its seeds, the others for the first: a seed more of a row's training is
   worth more than one of its corrupted images.
@@ -107,7 +108,7 @@ FIRST: Final[dict[str, Row]] = {
     "map": _row("map", MAIN, fit={"epochs": 0}, splits=EVERY),
     "mean_field": _row("mean_field", MAIN, fields=MEAN_FIELD),
     "shared_ensemble": _row("shared_ensemble", MAIN, fields=SHARED, fit=MOVING),
-    "rank_one": _row("rank_one", MAIN, fields=RANK_ONE, fit=FACTORS),
+    "rank_one": _row("rank_one", MAIN, fields=RANK_ONE, fit=FACTORS, samples=4),
     "implicit_4": _row("implicit", MAIN, fields=NODE | {"members": 4}, fit=FACTORS),
     "emp": _row("patching", MAIN, fields=PATCHES, fit=MOVING),
     "ecmp": _row("patching", MAIN, fields=PATCHES | CROSS, fit=MOVING),
@@ -157,8 +158,10 @@ FIRST: Final[dict[str, Row]] = {
     "shared_ensemble_reg": _row(
         "shared_ensemble", fields=SHARED, fit={**MOVING, **UNSURE}, ood=NOISE, **ATTACKED
     ),
-    "implicit_8": _row("implicit", fields=NODE | {"members": 8}, fit=FACTORS, **CLEAN),
-    "implicit_16": _row("implicit", fields=NODE | {"members": 16}, fit=FACTORS, **CLEAN),
+    "implicit_8": _row("implicit", fields=NODE | {"members": 8}, fit=FACTORS, samples=40, **CLEAN),
+    "implicit_16": _row(
+        "implicit", fields=NODE | {"members": 16}, fit=FACTORS, samples=80, **CLEAN
+    ),
     "norms_rank_one": _row(
         "compose",
         fields=_compose(
@@ -197,7 +200,9 @@ FIRST: Final[dict[str, Row]] = {
         ),
         fit=MOVING,
     ),
-    "rank_one_cauchy": _row("rank_one", fields={**RANK_ONE, "law": "cauchy"}, fit=FACTORS, **CLEAN),
+    "rank_one_cauchy": _row(
+        "rank_one", fields={**RANK_ONE, "law": "cauchy"}, fit=FACTORS, samples=16, **CLEAN
+    ),
     "emp_norm": _row("patching", fields=PATCHES | {"where": "norm"}, fit=MOVING, **CLEAN),
     "ecmp_norm": _row("patching", fields=PATCHES | CROSS | {"where": "norm"}, fit=MOVING, **CLEAN),
     "partial_5": _partial(0.05),

@@ -46,7 +46,8 @@ def _vgg(name: str, fields: dict[str, Any], dropout: float = 0.0, **fit: Any) ->
 
 def _nodes(members: int) -> dict[str, Any]:
     fields = {"members": members, "init_std": 0.75, "prior_std": 0.3}
-    return _vgg("implicit", fields, posterior_lr=1.2, **CLIMBING)
+    found = _vgg("implicit", fields, posterior_lr=1.2, **CLIMBING)
+    return {**found, "samples": 5 * members}  # iBNN
 
 
 def _unsure(**fit: Any) -> dict[str, Any]:
@@ -70,9 +71,10 @@ LATER: Final[dict[str, dict[str, Any]]] = {
     "implicit_4_scratch": _row(
         "implicit", {"members": 4, "init_std": 0.5, "prior_std": 0.1}, posterior_lr=2.4, **CLIMBING
     ),
-    "rank_one_scratch": _row(
-        "rank_one", {"members": 4, "init_std": 0.5, "prior_std": 0.1}, kl_warmup=0.8
-    ),
+    "rank_one_scratch": {
+        **_row("rank_one", {"members": 4, "init_std": 0.5, "prior_std": 0.1}, kl_warmup=0.8),
+        "samples": 4,
+    },
     "emp_scratch": _row("patching", COPIES),
     "ecmp_scratch": _row("patching", {**COPIES, "cross": True}),
     "mc_dropout_scratch": _row("mc_dropout", {"rate": 0.3, "where": DROPPED}),
