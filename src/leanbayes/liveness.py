@@ -53,7 +53,7 @@ def _uses_in_training(model: BayesianModel, example: Any) -> Uses:
     model.train()
     with torch.enable_grad(), _tracing(model) as trace:
         output = call(model, rows)
-    _raise_disconnected(model, output)
+        _raise_disconnected(model, output)
     return Counter(trace)
 
 
@@ -89,13 +89,19 @@ def _raise_disconnected(model: BayesianModel, output: Any) -> None:
     if not named:
         return
     if not leaves:
-        raise ConversionError("the output of the example has no gradient: does it return tensors?")
+        raise ConversionError(_without_gradient())
     total = torch.stack([leaf.double().sum() for leaf in leaves]).sum()
     grads: Sequence[Tensor | None] = torch.autograd.grad(
         total, [p for _, p in named], allow_unused=True
     )
     dead = sorted({key for (key, _), g in zip(named, grads, strict=True) if g is None})
     _raise_keys(dead, "runs, but the output does not depend on it")
+
+
+def _without_gradient() -> str:
+    if torch.is_inference_mode_enabled():
+        return "found torch.inference_mode(), in which nothing can be learnt: convert outside of it"
+    return "the output of the example has no gradient: does it return tensors?"
 
 
 def _learnt(posterior: Posterior) -> list[Tensor]:

@@ -91,6 +91,16 @@ def test_every_converted_layer_acts(noisy, net_name):
                 assert not torch.equal(before, after), posterior.key + slot
 
 
+def test_a_network_converts_and_trains_where_gradients_are_off_around_it(noisy):
+    net, inputs = nets()["mlp"]()
+    with torch.no_grad():
+        model = lb.bayesianize(net, noisy, example=inputs)
+    assert model.train()(inputs).requires_grad
+    other, inputs = nets()["mlp"]()
+    with torch.inference_mode(), pytest.raises(lb.ConversionError, match="inference_mode"):
+        lb.bayesianize(other, noisy, example=inputs)
+
+
 def test_converting_twice_is_an_error_and_changes_nothing(method, net_name):
     model, inputs = converted(method, net_name)
     if not method.converts:
