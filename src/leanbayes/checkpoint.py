@@ -81,7 +81,7 @@ def load(net: nn.Module, path: str | Path) -> BayesianModel:
     likelihood, shared, fingerprint = saved.likelihood(), saved.shared, saved.fingerprint
     calibration = saved.calibration()
     slots = {s.name: _slots(method, s, saved) for s in sites if s.name in saved.layers}
-    tie(sites, slots)
+    tie(net, sites, slots)
     state = _complete_state(net, slots, saved, likelihood)
     _check_ties(net, state, saved)
     model = assemble(Draft(net, method, sites, slots, found.skipped, likelihood))

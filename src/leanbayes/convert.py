@@ -105,7 +105,7 @@ def assemble(draft: Draft, example: Any = None) -> BayesianModel:
     net, fingerprint = draft.net, fingerprint_of(draft.net)
     base = sum(_size(p) for p in net.parameters())
     _host_attention_of(draft)
-    tie(draft.sites, draft.slots)
+    tie(net, draft.sites, draft.slots)
     scope = Scope()
     flags = convert(net, draft.sites, draft.slots, scope)
     if draft.method.silences_dropout:

@@ -80,9 +80,10 @@ def _tracing(model: BayesianModel) -> Iterator[list[Any]]:
 
 def _raise_disconnected(model: BayesianModel, output: Any) -> None:
     leaves = [x for x in pytree.tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
+    names = {host: name for name, host in hosts(model.net)}
     named = [
-        (posterior.key, p)
-        for _, _, posterior, base in model.posteriors()
+        (f"{names[host]}.{slot}".lstrip("."), p)
+        for host, slot, posterior, base in model.posteriors()
         for p in _learnt(posterior) or [base]  # measured laws learn nothing of their own
         if p.requires_grad
     ]

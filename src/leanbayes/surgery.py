@@ -151,8 +151,11 @@ def order_of_calls(
     return calls
 
 
-def tie(sites: Sequence[Site], slots: Slots) -> None:
-    """Key every posterior by its tensor's first name; tied tensors share one posterior."""
+def tie(net: nn.Module, sites: Sequence[Site], slots: Slots) -> None:
+    """Tied tensors share one posterior; every posterior is keyed by the least name of its tensor.
+
+    The least one by letters, for which name comes first hangs on the order of registration.
+    """
     by_parameter: dict[int, Posterior] = {}
     # A layer with a fixed row has a word in what the others share, so it comes first.
     for site in sorted(sites, key=lambda site: site.fixed_row is None):
@@ -160,9 +163,19 @@ def tie(sites: Sequence[Site], slots: Slots) -> None:
             tensor = site.layer._parameters.get(slot)
             if tensor is not None:
                 slots[site.name][slot] = by_parameter.setdefault(id(tensor), posterior)
+    names = _least_names(net)
     for site in sites:
         for slot, posterior in slots.get(site.name, {}).items():
-            posterior.key = posterior.key or (f"{site.name}.{slot}" if site.name else slot)
+            key = f"{names[site.layer]}.{slot}".lstrip(".")
+            posterior.key = min(posterior.key or key, key)
+
+
+def _least_names(net: nn.Module) -> dict[nn.Module, str]:
+    """Of every module the first of its names by letters."""
+    names: dict[nn.Module, str] = {}
+    for name, module in net.named_modules(remove_duplicate=False):
+        names[module] = min(names.get(module, name), name)
+    return names
 
 
 def convert(net: nn.Module, sites: Sequence[Site], slots: Slots, scope: Scope) -> list[Flag]:
