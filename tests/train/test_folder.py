@@ -76,6 +76,24 @@ def test_another_method_is_refused(tmp_path):
         open_run(tmp_path, CONFIG, lb.bayesianize(nn.Linear(4, 3), lb.MAP()))
 
 
+def test_parts_of_a_composition_are_compared_one_by_one(tmp_path):
+    """A setting that an older version did not know is None, and no difference."""
+
+    def composed(**options):
+        part = lb.select.linears, lb.MeanField(**options)
+        return lb.bayesianize(nn.Linear(4, 3), lb.Compose([part]))
+
+    path = open_run(tmp_path / "run", CONFIG, composed(prior_std=0.5))
+    file = path / "config.json"
+    config = json.loads(file.read_text())
+    del config["method"]["fields"]["parts"][0][1]["fields"]["groups"]
+    file.write_text(json.dumps(config))
+    open_run(path, CONFIG, composed(prior_std=0.5))
+    words = r"settings: method\.fields\.parts\.0\.1\.fields\.prior_std: 0\.5 there, 2\.0 now\. "
+    with pytest.raises(ConfigError, match=words):
+        open_run(path, CONFIG, composed(prior_std=2.0))
+
+
 def test_a_run_is_not_overwritten_by_one_that_does_not_resume(tmp_path):
     fresh = replace(CONFIG, resume=False)
     open_run(tmp_path, fresh, a_model())

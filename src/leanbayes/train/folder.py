@@ -144,15 +144,23 @@ def _refuse_another_run(path: Path, settings: Mapping[str, Any]) -> None:
         )
 
 
+def _parts(value: Any) -> dict[str, Any] | None:
+    """Settings within a setting, by name or by place; None where it is a value."""
+    if isinstance(value, list) and all(isinstance(part, dict | list) for part in value):
+        return {str(place): part for place, part in enumerate(value)}
+    return value if isinstance(value, dict) else None
+
+
 def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], prefix: str, free: frozenset[str]
 ) -> list[str]:
-    """`key: old there, new now`, down through nested settings."""
+    """`key: old there, new now`, down through nested settings; one that is None may lack."""
     lines = []
     for key in sorted({*old, *new} - free):
         before, now = old.get(key), new.get(key)
-        if isinstance(before, dict) and isinstance(now, dict):
-            lines += differences(before, now, f"{prefix}{key}.", frozenset())
+        inner, other = _parts(before), _parts(now)
+        if inner is not None and other is not None:
+            lines += differences(inner, other, f"{prefix}{key}.", frozenset())
         elif before != now:
             lines.append(f"{prefix}{key}: {before!r} there, {now!r} now")
     return lines
