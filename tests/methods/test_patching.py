@@ -289,7 +289,10 @@ def test_seeded_draws_and_rows_do_not_depend_on_chunks_or_neighbours(scope, gran
 def test_the_cross_entropy_is_a_decay_of_one_kth_a_copy():
     """T4.4: with prior_std = 1 / sqrt(decay N) its gradient is what param_groups decays."""
     decay, num_data = 1e-3, 500
-    model = converted(prior_std=1 / math.sqrt(decay * num_data))
+    model = converted(weight_decay=decay, num_data=num_data)
+    same = converted(prior_std=1 / math.sqrt(decay * num_data))
+    same.load_state_dict(model.state_dict())
+    torch.testing.assert_close(same.kl(), model.kl(), rtol=1e-12, atol=0)
     (model.kl() / num_data).backward()
     bank = {g["name"]: g for g in lb.param_groups(model, lr=0.1, weight_decay=decay)}["bank"]
     assert bank["weight_decay"] == pytest.approx(decay / 5)

@@ -174,6 +174,7 @@ def test_the_decay_of_pre_training_is_a_prior(settings):
     for method in (
         lb.MeanField(**settings),
         lb.SharedEnsemble(**settings),
+        lb.Patching(where="all", **settings),
         lb.Partial(rate=1.0, criterion="magnitude", **settings),
     ):
         model = lb.bayesianize(nn.Linear(4, 3), method)
@@ -189,6 +190,7 @@ CONFIGURED = [
     lb.Implicit(preset="paper", init_std=0.75),
     lb.Patching(members=2, zero_copy=True, keep=0.9, scope="input", where=CHOICE),
     lb.Patching(cross=True, where="norm", granularity="row", select=lb.select.norms),
+    lb.Patching(where="norm", weight_decay=1e-4, num_data=10),
     lb.RankOne(law="cauchy", stochastic="out", clip=None, tied_sign=True, preset="paper"),
     lb.Partial(rate=0.2, criterion="fisher", exclude_stem=True, init_rho=(-4.0, 0.2), seed=3),
     lb.BatchEnsemble(members=8, assign="tile", select=lb.select.linears),

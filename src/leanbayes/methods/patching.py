@@ -58,7 +58,10 @@ class Patching(Method, name="patching"):
         init_std: Relative spread of the copies at the start (the paper does not say; 0.1 harms a
             trained network).
         prior_std: Scale of the prior in the cross-entropy, which is a weight decay of
-            `1 / (num_data K prior_std^2)` a copy: give `lb.param_groups` none beside it.
+            `1 / (num_data K prior_std^2)` a copy: give `lb.param_groups` none beside it. 1 unless
+            `weight_decay` is given.
+        weight_decay: The weight decay of pre-training, to be read as a prior with `num_data`.
+        num_data: Number of training examples, for `weight_decay`.
         preset: `recommended` or `paper`.
     """
 
@@ -76,14 +79,16 @@ class Patching(Method, name="patching"):
     exact_output: bool = False
     granularity: Granularity = "batch"
     init_std: float | None = None
-    prior_std: float = 1.0
+    prior_std: float | None = None
+    weight_decay: float | None = None
+    num_data: int | None = None
     preset: Preset = "recommended"
 
     def __post_init__(self) -> None:
         init_std = settled(self.init_std, "init_std", self.preset, PRESETS)
         object.__setattr__(self, "init_std", init_std)
         settle_members(self)
-        resolve_prior_std(self.prior_std, None, None)
+        self._settle_prior()
         check_not_negative(init_std=self.init_std)
         if self.granularity not in get_args(Granularity):
             raise ConfigError(f"granularity is 'row' or 'batch', found {self.granularity!r}")
@@ -93,6 +98,11 @@ class Patching(Method, name="patching"):
         self._check_keep()
         if self.select == everything:
             object.__setattr__(self, "select", self.place)
+
+    def _settle_prior(self) -> None:
+        found = resolve_prior_std(self.prior_std, self.weight_decay, self.num_data)
+        if self.weight_decay is None:
+            object.__setattr__(self, "prior_std", found)
 
     def _check_scope(self) -> None:
         known = get_args(IndexScope)
@@ -159,7 +169,7 @@ class Patching(Method, name="patching"):
                 zero_copy=self.zero_copy,
                 keep=self.keep,
                 jitter=self.init_std or 0.0,
-                prior_std=self.prior_std,
+                prior_std=resolve_prior_std(self.prior_std, self.weight_decay, self.num_data),
                 granularity=self.granularity,
                 input_dim=site.host.input_dim(site.layer),
                 input_groups=site.host.input_groups(site.layer),
