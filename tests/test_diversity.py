@@ -153,6 +153,21 @@ def test_equal_labels_with_different_probabilities_are_no_collapse():
     assert found.distance == pytest.approx(probs[1] - probs[0], rel=1e-4)
 
 
+def test_members_that_are_almost_sure_of_yes_have_finite_figures():
+    """P(no) of a logit of 60 is exp(-60), and not 1 - 1; nor is its logarithm that of 1e-308."""
+    net = nn.Linear(1, 1)
+    with torch.no_grad():
+        net.weight.fill_(0.0)
+        net.bias.fill_(60.0)
+    model = lb.bayesianize(net, lb.BatchEnsemble(members=2, init_std=0.0))
+    with torch.no_grad():
+        net.slots["bias"].further[0, 0] = 0.0
+    found = lb.diversity(model, torch.zeros(3, 1), torch.zeros(3), likelihood=lb.Bernoulli())
+    assert found.ensemble_nll == pytest.approx(math.log(4))  # (0 + 1/2) / 2
+    between = 0.5 * (60 + 2 * math.log(0.5)) + math.log(2)  # KL(1/2, 1/2 || 1, exp(-60)), and back
+    assert found.kl == pytest.approx(between / 2)
+
+
 X, Y = torch.zeros(6, 4), torch.arange(6) % 3
 
 

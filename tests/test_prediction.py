@@ -52,6 +52,27 @@ def test_certain_and_impossible_classes_give_finite_entropies():
     assert p.epistemic.isfinite().all()
 
 
+def test_one_output_keeps_small_probabilities_of_no_as_of_yes():
+    """1 - P(y = 1) is exactly 0 from a logit of 37 on; two outputs of the same logits know more."""
+    logits = torch.tensor([[60.0], [38.0], [2.0], [-38.0], [-60.0]])
+    one, two = nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False)
+    with torch.no_grad():
+        one.weight.fill_(1.0)
+        two.weight.copy_(torch.tensor([[0.0], [1.0]]))
+    models = [
+        lb.bayesianize(one, lb.MAP(), likelihood=lb.Bernoulli()),
+        lb.bayesianize(two, lb.MAP(), likelihood=lb.Categorical()),
+    ]
+    found, wanted = (lb.predict(model, logits) for model in models)
+    for y in (torch.zeros(5).long(), torch.ones(5).long()):
+        torch.testing.assert_close(found.log_prob(y).flatten(), wanted.log_prob(y))
+    for name in ("total", "aleatoric"):
+        torch.testing.assert_close(getattr(found, name).flatten(), getattr(wanted, name))
+    suite = lb.Suite.of((logits, torch.zeros(5).long()), "test", sweep=True)
+    nll = [lb.evaluate(model, suite, progress=False)["summary"]["nll"] for model in models]
+    assert nll == pytest.approx([100.1269 / 5] * 2, rel=1e-4)
+
+
 def test_dense_classification_is_by_pixel():
     net = nn.Conv2d(2, 4, 3, padding=1).to(F64)
     model = lb.bayesianize(net, lb.MeanField(init_std=0.3))

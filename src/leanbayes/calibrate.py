@@ -166,12 +166,12 @@ def _by_row(held: Held) -> tuple[Tensor, Tensor]:
     """Probabilities [N, C] of every element with a label, and the labels [N]."""
     found, target = held.found, held.target
     if isinstance(found, BinaryClassification):
-        one = found.probs.flatten()
-        if target.numel() != one.numel() or not bool(((target == 0) | (target == 1)).all()):
+        count = found.probs.numel()
+        if target.numel() != count or not bool(((target == 0) | (target == 1)).all()):
             raise DataError(
-                f"{target.numel()} labels for {one.numel()} probabilities: expected 0 or 1 for each"
+                f"{target.numel()} labels for {count} probabilities: expected 0 or 1 for each"
             )
-        return torch.stack([1 - one, one], 1), target.flatten().long()
+        return found.both.flatten(0, -2), target.flatten().long()
     assert isinstance(found, Classification)
     known = target.ne(held.ignored)
     found.log_prob(torch.where(known, target, 0))  # checks shapes and labels

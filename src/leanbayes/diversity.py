@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from leanbayes.counts import checked_count
 from leanbayes.errors import CollapsedMembers, ConfigError
-from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, matched
+from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, Statistics, matched
 from leanbayes.metrics import label_disagreement
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.predict import predict
@@ -103,6 +103,7 @@ def diversity(
     """
     inner = unwrap(model)
     chosen = _discrete(inner.likelihood if likelihood is None else likelihood)
+    chosen = _Both() if isinstance(chosen, Bernoulli) else chosen
     key = int(torch.randint(2**62, ()).item()) if seed is None else seed  # one for all batches
     _check_random(inner, samples)
     sums = _Sums()
@@ -116,6 +117,18 @@ def diversity(
     if found.collapsed:
         warnings.warn(_advice(found), CollapsedMembers, stacklevel=2)
     return found
+
+
+class _Both(Bernoulli):
+    """Keeps the probabilities of both labels, since 1 - P(y = 1) is 0 below 1e-16."""
+
+    def samples(self, output: Tensor) -> Tensor:
+        """P(y = 0) and P(y = 1), [S, B, ..., 2]."""
+        return torch.stack([super().samples(-output), super().samples(output)], -1)
+
+    def statistics(self, output: Tensor) -> Statistics:
+        """Those of one probability."""
+        return Bernoulli().statistics(output)
 
 
 class _Sums:
@@ -178,8 +191,8 @@ def _elements(likelihood: Likelihood, probs: Tensor, target: Tensor) -> tuple[Te
     """Probabilities [S, M, C] and labels [M] of the labelled elements."""
     target = target.to(probs.device)
     if isinstance(likelihood, Bernoulli):
-        target = (matched(target, probs[0]) > 0.5).long()
-        return torch.stack([1 - probs, probs], -1).flatten(1, -2), target.flatten()
+        target = (matched(target, probs[0, ..., 0]) > 0.5).long()
+        return probs.flatten(1, -2), target.flatten()
     probs = probs.movedim(2, -1)
     if target.shape != probs.shape[1:-1] or target.is_floating_point():
         raise ConfigError(

@@ -131,10 +131,22 @@ class BinaryClassification(Prediction):
     Attributes:
         probs: Mean of the samples' P(y = 1), [B, ...].
         aleatoric: Mean entropy of the samples, [B, ...].
+        complement: Mean of the samples' P(y = 0). Where it is below 1e-16 it cannot be told from
+            `probs`, which is 1 then; that difference is taken where none is given.
     """
 
     probs: Tensor
     aleatoric: Tensor
+    complement: Tensor = field(default=None, kw_only=True, repr=False)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.complement is None:
+            object.__setattr__(self, "complement", 1 - self.probs)
+
+    @property
+    def both(self) -> Tensor:
+        """Probabilities of the labels 0 and 1, [B, ..., 2]."""
+        return torch.stack([self.complement, self.probs], -1)
 
     @property
     def label(self) -> Tensor:
@@ -144,12 +156,12 @@ class BinaryClassification(Prediction):
     @property
     def confidence(self) -> Tensor:
         """Probability of that label."""
-        return torch.maximum(self.probs, 1 - self.probs)
+        return torch.maximum(self.probs, self.complement)
 
     @property
     def total(self) -> Tensor:
         """Entropy of the mean probability."""
-        return entropy(torch.stack([self.probs, 1 - self.probs], -1), -1)
+        return entropy(self.both, -1)
 
     @property
     def epistemic(self) -> Tensor:
@@ -159,15 +171,15 @@ class BinaryClassification(Prediction):
     def log_prob(self, target: Tensor) -> Tensor:
         """Log predictive probability of labels 0 or 1, by element; of several targets each."""
         target = _fitted(target, self.probs)
-        return torch.where(target > 0.5, self.probs, 1 - self.probs).log()
+        return torch.where(target > 0.5, self.probs, self.complement).log()
 
     def sets(self, alpha: float | None = None, *, seed: int | None = None) -> Tensor:
         """Which of the labels 0 and 1 are in the set of each row, booleans [B, 2].
 
         See `Classification.sets`; of one label a row.
         """
-        probs = self.probs.flatten(1).squeeze(1) if self.probs.dim() > 1 else self.probs
-        return self._sets(torch.stack([1 - probs, probs], 1), alpha, seed)
+        both = self.both
+        return self._sets(both.flatten(1, -2).squeeze(1) if both.dim() > 2 else both, alpha, seed)
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,24 @@ def test_certainty_and_zeros_survive():
     torch.testing.assert_close(tempered(binary, 2.0).probs, probs[:, 0])
 
 
+def test_one_output_is_tempered_as_two_where_it_is_almost_sure():
+    """P(no) = exp(-40) cannot be had from P(yes) = 1 in floating numbers."""
+    torch.manual_seed(0)
+    x = 40 * torch.randn(400, 1)
+    y = (torch.rand(400, 1) < torch.sigmoid(x / 20)).long()
+    one, two = nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False)
+    with torch.no_grad():
+        one.weight.fill_(1.0)
+        two.weight.copy_(torch.tensor([[0.0], [1.0]]))
+    binary = lb.bayesianize(one, lb.MAP(), likelihood=lb.Bernoulli())
+    classes = lb.bayesianize(two, lb.MAP(), likelihood=lb.Categorical())
+    found, wanted = lb.calibrate(binary, (x, y)), lb.calibrate(classes, (x, y.flatten()))
+    assert wanted.temperature == pytest.approx(20, rel=0.25)
+    assert found.temperature == pytest.approx(wanted.temperature)
+    both = lb.predict(binary, x).both.squeeze(1)
+    torch.testing.assert_close(both, lb.predict(classes, x).probs)
+
+
 def overconfident(outputs=3, likelihood=None):
     torch.manual_seed(1)
     net = nn.Linear(4, outputs)

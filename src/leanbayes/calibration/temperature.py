@@ -109,10 +109,10 @@ def tempered(found: Labels, temperature: float) -> Labels:
     """
     before = found.total
     if isinstance(found, Classification):
-        probs = torch.softmax(safe_log(found.probs) / temperature, 1)
+        changed = replace(found, probs=torch.softmax(safe_log(found.probs) / temperature, 1))
     else:
-        probs = torch.sigmoid((safe_log(found.probs) - safe_log(1 - found.probs)) / temperature)
-    changed = replace(found, probs=probs)
+        logits = (safe_log(found.probs) - safe_log(found.complement)) / temperature
+        changed = replace(found, probs=logits.sigmoid(), complement=(-logits).sigmoid())
     share = torch.where(before > 0, found.aleatoric / before.clamp_min(tiny(before)), 1.0)
     return replace(changed, aleatoric=share * changed.total)
 

@@ -240,7 +240,7 @@ def _auc_pr(scores: Tensor, labels: Tensor) -> dict[str, float]:
 
 def _of_two(found: BinaryClassification, target: Tensor) -> dict[str, float]:
     probs, labels = found.probs.flatten(), target.flatten().long()
-    return _scores(torch.stack([1 - probs, probs], 1), labels) | _auc_pr(probs, labels)
+    return _scores(found.both.flatten(0, -2), labels) | _auc_pr(probs, labels)
 
 
 def _scores(probs: Tensor, labels: Tensor) -> dict[str, float]:

@@ -23,8 +23,7 @@ def row_scores(found: Prediction, target: Tensor, ignore_index: int) -> dict[str
             known = target != ignore_index
             return _of_classes(found.probs[known].double(), target[known])
         case BinaryClassification():
-            probs = found.probs.flatten().double()
-            return _of_classes(torch.stack([1 - probs, probs], 1), target.flatten().long())
+            return _of_classes(found.both.flatten(0, -2).double(), target.flatten().long())
         case Regression():
             density = found.log_prob(target.reshape(found.mean.shape).double())
             return {"lpd": density.flatten(1).mean(1)}

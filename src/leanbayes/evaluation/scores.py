@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from leanbayes import metrics
@@ -148,10 +147,7 @@ def elements(
     """Probabilities [N, C], labels [N] and total uncertainty [N] of all elements with a label."""
     assert isinstance(found, (Classification, BinaryClassification))
     labels, total = _fitted(target, found.total), found.total
-    if isinstance(found, BinaryClassification):
-        probs = torch.stack([1 - found.probs, found.probs], -1)
-    else:
-        probs = found.probs.movedim(1, -1)
+    probs = found.both if isinstance(found, BinaryClassification) else found.probs.movedim(1, -1)
     known = labels != ignore_index
     chosen, own = probs[known], labels[known]
     check_labels(own, probs.shape[-1])

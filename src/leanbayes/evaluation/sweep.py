@@ -72,6 +72,8 @@ class Sweep:
 
     def _first(self, found: Prediction, count: int) -> Prediction:
         """The prediction of the first draws."""
+        if count == self.samples:
+            return found
         assert found.samples is not None
         heads = len(found.weights) // self.samples
         with warnings.catch_warnings():  # fewer samples than members are what is looked at
@@ -113,7 +115,9 @@ def _averaged(found: Prediction) -> Prediction:
         spread = (found.samples[..., 0] - means).square()
         epistemic = torch.einsum("s,s...->...", found.weights.to(spread), spread)
         return replace(found, mean=means, aleatoric=noise, epistemic=epistemic)
-    assert isinstance(found, (Classification, BinaryClassification))
     # A temperature needs the parts of the uncertainty; the curve does not show them.
-    whole = mean if isinstance(found, Classification) else torch.stack([mean, 1 - mean], 1)
-    return replace(found, probs=mean, aleatoric=entropy(whole, 1))
+    if isinstance(found, BinaryClassification):
+        part = replace(found, probs=mean, complement=1 - mean)
+        return replace(part, aleatoric=part.total)
+    assert isinstance(found, Classification)
+    return replace(found, probs=mean, aleatoric=entropy(mean, 1))

@@ -99,10 +99,10 @@ class Bernoulli(Likelihood):
         return -F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
     def statistics(self, output: Tensor) -> Statistics:
-        """P(y = 1) and its entropy."""
-        probs = self.samples(output)
-        both = torch.stack([probs, 1 - probs], -1)
-        return {"probs": probs, "aleatoric": entropy(both, -1)}
+        """P(y = 1), P(y = 0), which 1 - P(y = 1) rounds to 0 below 1e-16, and their entropy."""
+        probs, complement = self.samples(output), self.samples(-output)
+        both = torch.stack([probs, complement], -1)
+        return {"probs": probs, "complement": complement, "aleatoric": entropy(both, -1)}
 
     def samples(self, output: Tensor) -> Tensor:
         """P(y = 1), [S, B, ...]."""
@@ -112,7 +112,9 @@ class Bernoulli(Likelihood):
         self, means: Statistics, samples: Tensor | None, weights: Tensor
     ) -> BinaryClassification:
         """Probability of a positive label and uncertainty."""
-        return BinaryClassification(samples, weights, means["probs"], means["aleatoric"])
+        return BinaryClassification(
+            samples, weights, means["probs"], means["aleatoric"], complement=means["complement"]
+        )
 
 
 def _checked_weights(values: Sequence[float]) -> Tensor:
