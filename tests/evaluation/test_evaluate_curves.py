@@ -1,6 +1,7 @@
 """Curves, the sweep over samples, examples as images, and what a user sees meanwhile."""
 
 import io
+import json
 import math
 from base64 import b64decode
 
@@ -109,6 +110,21 @@ def test_the_sweep_of_members_weighs_members_alike(method):
     for at, count in enumerate(curve["samples"]):
         probs = lb.predict(model, x, samples=count, seed=5).probs
         assert curve["nll"][at] == pytest.approx(float(metrics.nll(probs, y)), rel=1e-6)
+
+
+def test_a_sweep_with_infinite_figures_fits_into_a_file(tmp_path):
+    """Single draws may rule a label out where their average does not."""
+    net = nn.Linear(3, 2)
+    model = lb.bayesianize(net, lb.BatchEnsemble(members=2), likelihood=lb.Categorical())
+    with torch.no_grad():
+        net.weight.fill_(0.0)
+        net.bias.copy_(torch.tensor([2000.0, 0.0]))
+        net.slots["bias"].further.zero_()
+    suite = lb.Suite.of((torch.randn(4, 3), torch.ones(4).long()), "test", sweep=True)
+    found = evaluate(model, suite, samples=2, out=tmp_path / "found.json")
+    curve = found["splits"]["test"]["curves"]["samples"]
+    assert curve["nll"] == [None, pytest.approx(1.3863, abs=1e-3)]
+    assert json.loads((tmp_path / "found.json").read_text())["evaluation"]["splits"]["test"]
 
 
 def test_examples_are_the_most_and_the_least_certain_images(found):

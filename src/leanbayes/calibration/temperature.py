@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor
@@ -108,6 +108,7 @@ def tempered(found: Labels, temperature: float) -> Labels:
     were drawn.
     """
     before = found.total
+    changed: Any = found
     if isinstance(found, Classification):
         changed = replace(found, probs=torch.softmax(safe_log(found.probs) / temperature, 1))
     else:

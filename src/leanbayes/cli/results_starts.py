@@ -84,7 +84,7 @@ def by_draws(rows: Sequence[Row]) -> str:
 
 
 def _curve(row: Row) -> dict[int, tuple[float, float]]:
-    """Mean NLL and ECE of the runs, by draws that all of them were asked for."""
+    """Mean NLL and ECE of the runs, by draws for which all of them have both."""
     splits = (run.get("evaluation", {}).get("splits", {}) for run in row["runs"])
     found = [split.get("test", {}).get("curves", {}).get("samples") for split in splits]
     if None in found or not found:
@@ -95,7 +95,7 @@ def _curve(row: Row) -> dict[int, tuple[float, float]]:
     return {
         count: (fmean(run[count][0] for run in runs), fmean(run[count][1] for run in runs))
         for count in runs[0]
-        if all(count in run for run in runs)
+        if all(None not in run.get(count, (None,)) for run in runs)
     }
 
 

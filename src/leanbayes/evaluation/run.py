@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from leanbayes.evaluation.part import share_of
 from leanbayes.evaluation.progress import Meter
 from leanbayes.evaluation.record import KIND, Record, header, identity
 from leanbayes.evaluation.rows import told_apart
+from leanbayes.evaluation.scores import finite
 from leanbayes.evaluation.split import Split
 from leanbayes.evaluation.suite import Suite
 from leanbayes.evaluation.summary import summarised
@@ -162,7 +162,7 @@ class Work:
             # As many clean rows as attacked ones, the same; foreign ones against all of them.
             own = own[: len(strange)] if split.kind == "adversarial" else own
             found |= told_apart(own, strange, self.asked.is_random)
-        return {name: value if math.isfinite(value) else None for name, value in found.items()}
+        return {name: finite(value) for name, value in found.items()}
 
     def _meter(self, left: list[Split], progress: bool | None) -> Meter:
         speaks = progress if self.crew.rank == 0 else False

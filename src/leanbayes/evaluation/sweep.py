@@ -12,7 +12,7 @@ from torch import Tensor
 from leanbayes import metrics
 from leanbayes.evaluation.asked import Asked
 from leanbayes.evaluation.numbers import LogDensity
-from leanbayes.evaluation.scores import BINS, elements
+from leanbayes.evaluation.scores import BINS, elements, finite
 from leanbayes.metrics import Accumulator
 from leanbayes.predict import member_weights
 from leanbayes.prediction import (
@@ -65,9 +65,9 @@ class Sweep:
                 score.merge(scores[name])
 
     def curve(self) -> dict[str, list[Any]]:
-        """Numbers of samples, and the figures of each."""
+        """Numbers of samples, and the figures of each; null where one is infinite."""
         names = next(iter(self.points.values()))
-        columns = {n: [float(p[n].value()) for p in self.points.values()] for n in names}
+        columns = {n: [finite(float(p[n].value())) for p in self.points.values()] for n in names}
         return {"samples": list(self.points), **columns}
 
     def _first(self, found: Prediction, count: int) -> Prediction:
