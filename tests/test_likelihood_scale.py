@@ -35,6 +35,31 @@ def test_a_precision_a_target_is_that_of_its_column():
     torch.testing.assert_close(likelihood.log_prob(output, y), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_network_that_is_cast_keeps_the_digits_of_its_targets(dtype):
+    """In bfloat16 a mean of 300.7 would be 300, and a variance of 1e4 one of 9,800."""
+    net = nn.Linear(4, 2)
+    nn.init.zeros_(net.weight)
+    nn.init.zeros_(net.bias)
+    own = lb.Gaussian(precision=[1e-4, 4.0], target_mean=[300.7, -1.3], target_std=[1.9, 0.3])
+    model = lb.bayesianize(net, lb.MAP(), likelihood=own)
+    model.to(dtype)
+    p = lb.predict(model, torch.zeros(1, 4, dtype=dtype))
+    torch.testing.assert_close(p.mean, torch.tensor([[300.7, -1.3]], dtype=F64))
+    torch.testing.assert_close(p.aleatoric, torch.tensor([[1e4, 0.25]], dtype=F64))
+    model.to("meta")
+    assert {b.device.type for b in own.buffers()} == {"meta"}
+
+
+def test_targets_far_from_0_are_centred_in_their_own_type():
+    """Seconds since 1970: float32 holds every 128th of them."""
+    mean = 1.7e9 + 37
+    own = lb.Gaussian(precision=1e-6, target_mean=mean, target_std=1000.0)
+    y = torch.tensor([[mean + 500.0]], dtype=F64)
+    expected = D.Normal(torch.tensor(mean, dtype=F64), 1000.0).log_prob(y).flatten()
+    torch.testing.assert_close(own.log_prob(torch.zeros(1, 1), y), expected)
+
+
 def test_the_objective_differs_from_that_of_standardised_targets_by_ln_std():
     model = lb.bayesianize(nn.Linear(4, 1).to(F64), lb.MeanField())
     x, y = torch.randn(8, 4, dtype=F64), 7 + 3 * torch.randn(8, 1, dtype=F64)

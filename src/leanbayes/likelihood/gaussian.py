@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -57,8 +57,10 @@ class RealTargets(Likelihood):
     def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
         """Log density of every row in raw units, summed over its targets, [B]."""
         mean, log_variance = self.moments(single(output), 1)
-        shift, scale = self._scale(mean, 1)
-        error = (matched(target, mean) - shift) / scale - mean
+        target = matched(target, mean)
+        # In the type of the targets: far from 0 float32 would round their mean, not the targets.
+        shift, scale = self._scale(target.to(torch.promote_types(target.dtype, mean.dtype)), 1)
+        error = (target - shift) / scale - mean
         inverse = (-log_variance).exp()
         terms = -0.5 * (inverse * error.square() + log_variance + LOG_TWO_PI) - scale.log()
         return terms.flatten(1).sum(1) if terms.dim() > 1 else terms
@@ -92,6 +94,15 @@ class RealTargets(Likelihood):
     def settings(self) -> dict[str, Any]:
         """The scale of the targets."""
         return dict(self._given)  # not from the buffers, which a cast may have rounded
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Numbers of the user move along, and keep their digits where a network is cast."""
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, old in before.items():
+            if old is not None and not old.is_meta:
+                self._buffers[name] = old.to(getattr(self, name).device)
+        return self
 
     def _scale(self, like: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         return (
