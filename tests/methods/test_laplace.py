@@ -92,6 +92,19 @@ def test_exact_diagonal_is_that_of_the_gauss_newton_matrix(name):
     torch.testing.assert_close(stds(model), (matrix.diagonal() + 0.25).rsqrt())
 
 
+@pytest.mark.parametrize("width", [2, 5])
+def test_maps_of_targets_have_the_precision_of_their_channel(width):
+    """As many columns as channels too, where a precision a channel would fit the columns."""
+    net, x = nn.Conv2d(1, 2, 1).to(F64), torch.randn(3, 1, 4, width, dtype=F64)
+    model = lb.bayesianize(net, lb.Laplace(prior_std=2.0))
+    precision = torch.tensor([3.0, 0.5], dtype=F64)
+    likelihood = lb.Gaussian(precision=precision.tolist())
+    lb.fit_posterior(model, [(x, net(x).detach())], likelihood, probes=None)
+    squares = torch.stack([x.square().sum(), torch.tensor(float(x.numel()), dtype=F64)])
+    found = torch.stack([net.slots[name].std.flatten() for name in ("weight", "bias")])
+    torch.testing.assert_close(found, (squares[:, None] * precision + 0.25).rsqrt())
+
+
 @pytest.mark.parametrize("name", HESSIANS)
 def test_random_signs_estimate_the_diagonal_without_bias(name):
     likelihood, output_hessian = HESSIANS[name]

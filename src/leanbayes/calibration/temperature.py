@@ -115,7 +115,8 @@ def tempered(found: Labels, temperature: float) -> Labels:
         logits = (safe_log(found.probs) - safe_log(found.complement)) / temperature
         changed = replace(found, probs=logits.sigmoid(), complement=(-logits).sigmoid())
     share = torch.where(before > 0, found.aleatoric / before.clamp_min(tiny(before)), 1.0)
-    return replace(changed, aleatoric=share * changed.total)
+    result: Labels = replace(changed, aleatoric=share * changed.total)
+    return result
 
 
 def safe_log(probs: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, tensor_of, widened
+from leanbayes.likelihood.gaussian import by_target
 from leanbayes.plan import MEAN, call
 from leanbayes.posteriors.fixed_gaussian import FixedGaussian, Measured
 from leanbayes.posteriors.kronecker import Eigenbases, KroneckerGaussian
@@ -167,7 +168,8 @@ def root_product(likelihood: Likelihood, output: Tensor, target: Tensor, signs: 
                 p = torch.sigmoid(output)
                 return (p * (1 - p)).sqrt() * signs
             case Gaussian():
-                return (likelihood.log_precision / 2).exp().to(signs) * signs
+                half = by_target("precision", likelihood.log_precision / 2, output, 1)
+                return half.exp().to(signs) * signs
             case _:
                 raise _unknown(likelihood)
 
