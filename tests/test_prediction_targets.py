@@ -80,6 +80,24 @@ def test_several_binary_targets_are_told_apart():
         assert torch.equal(p.label[:, t], two.label)
 
 
+@pytest.mark.parametrize("wrong", [-1.0, 255.0, math.nan])
+def test_labels_that_are_no_yes_and_no_no_are_refused(wrong):
+    """Labels -1 have a loss without a lower end, and a missing one is no 'no'."""
+    y = torch.tensor([[1.0], [wrong]])
+    p = lb.predict(
+        lb.bayesianize(nn.Linear(2, 1), lb.MAP()), torch.zeros(2, 2), likelihood=lb.Bernoulli()
+    )
+    with pytest.raises(lb.ConfigError, match=f"label {wrong:g}: expected 0 or 1"):
+        p.log_prob(y)
+    if not math.isnan(wrong):
+        with pytest.raises(lb.ConfigError, match=f"label {wrong:g} of a Bernoulli"):
+            lb.Bernoulli().log_prob(torch.zeros(2, 1), y)
+    assert lb.Bernoulli().log_prob(torch.zeros(2, 1), y.clamp(0.1, 0.9).nan_to_num(0)).shape == (
+        2,
+        1,
+    )
+
+
 def test_a_vector_of_binary_labels_fits_a_column_of_probabilities():
     x, y = torch.randn(6, 4, dtype=F64), torch.randint(0, 2, (6,))
     p = sampled(nn.Linear(4, 1), x, lb.Bernoulli(), samples=3)

@@ -115,12 +115,13 @@ def _predicted(model: nn.Module, validation: Any, options: dict[str, Any]) -> He
 
 def _check_finite(values: Tensor, what: str) -> None:
     """A missing value would leave the temperature at 1, or be the largest score of all."""
+    keep = "targets.isfinite()" if what == "targets" else "inputs.flatten(1).isfinite().all(1)"
     rows = values.isfinite().logical_not().reshape(len(values), -1).any(1).nonzero().flatten()
     if len(rows):
         raise DataError(
             f"the {what} of {len(rows)} of {len(values)} held-out examples are infinite or nan, "
             f"the first is example {int(rows[0])}; expected finite numbers. Leave those examples "
-            "out: keep = inputs.flatten(1).isfinite().all(1)"
+            f"out: keep = {keep}"
         )
 
 

@@ -171,6 +171,7 @@ class BinaryClassification(Prediction):
     def log_prob(self, target: Tensor) -> Tensor:
         """Log predictive probability of labels 0 or 1, by element; of several targets each."""
         target = _fitted(target, self.probs)
+        _check_chances(target)
         return torch.where(target > 0.5, self.probs, self.complement).log()
 
     def sets(self, alpha: float | None = None, *, seed: int | None = None) -> Tensor:
@@ -290,6 +291,16 @@ def _fitted(target: Tensor, like: Tensor) -> Tensor:
         f"targets of shape {tuple(target.shape)} do not fit predictions of shape "
         f"{tuple(like.shape)}: expected the same shape"
     )
+
+
+def _check_chances(target: Tensor) -> None:
+    wrong = target[~((target >= 0) & (target <= 1))]
+    if wrong.numel():
+        raise ConfigError(
+            f"label {float(wrong[0]):g}: expected 0 or 1. Of labels -1 and 1 write y > 0; leave "
+            "out elements without a label: keep = y.isfinite(), "
+            "p.log_prob(torch.where(keep, y, 0))[keep]"
+        )
 
 
 def _check_classes(target: Tensor, probs: Tensor) -> None:

@@ -96,6 +96,7 @@ class Bernoulli(Likelihood):
         """Log sigmoid at the label, by element."""
         logits = single(output)
         target = matched(target, logits).to(logits.dtype)
+        _check_chances(target)
         return -F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
     def statistics(self, output: Tensor) -> Statistics:
@@ -140,6 +141,17 @@ def _check_classes(weights: Tensor, output: Tensor) -> None:
             f"class_weights has {len(weights)} numbers for outputs of {output.shape[1]} classes: "
             "expected one a class"
         )
+
+
+def _check_chances(target: Tensor) -> None:
+    """Refuse labels such as -1 and 1, whose loss has no lower end; the check is that of a CPU."""
+    if target.device.type == "cpu" and not torch.compiler.is_compiling():
+        wrong = target[(target < 0) | (target > 1)]
+        if wrong.numel():
+            raise ConfigError(
+                f"label {float(wrong[0]):g} of a Bernoulli: expected 0 or 1 (or a probability "
+                "between them). Of labels -1 and 1 write (targets > 0).float()"
+            )
 
 
 def _check_labels(output: Tensor, target: Tensor, ignore_index: int) -> None:
