@@ -45,11 +45,30 @@ def test_the_incomplete_beta_function_is_scipys():
                 assert incomplete_beta(x, a, b) == pytest.approx(expected, rel=1e-9, abs=1e-300)
 
 
-def test_differences_without_spread_are_certain_or_none():
+def test_differences_without_spread_are_as_likely_as_their_signs():
     same = torch.ones(3)
     assert paired_test(same, same).p == 1.0
     found = paired_test(same, 0 * same)
-    assert (found.difference, found.standard_error, found.p) == (1.0, 0.0, 0.0)
+    assert (found.difference, found.standard_error, found.p) == (1.0, 0.0, 0.25)
+    assert paired_test(same[:2], 0 * same[:2]).p == 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_is_no_spread(dtype):
+    """Differences of 0.05 and of 0.01 that floating numbers do not hold exactly."""
+    pairs = {torch.float32: [[0.91, 0.23], [0.90, 0.22]], torch.float64: [[0.55, 0.95], [0.5, 0.9]]}
+    own, other = torch.tensor(pairs[dtype], dtype=dtype)
+    assert (own - other).std() > 0
+    assert paired_test(own, other).p == 0.5
+
+
+def test_accuracies_of_two_seeds_differ_by_chance_as_often_as_the_level_says():
+    """With 200 examples a tenth of all pairs of differences are equal, and that is no proof."""
+    g = torch.Generator().manual_seed(0)
+    gains = torch.binomial(torch.full((2000, 2), 4.0), torch.tensor(0.5), generator=g) - 2
+    base = torch.full((2,), 0.9, dtype=torch.float64)
+    found = [paired_test(base + gain / 200, base).p for gain in gains.double()]
+    assert sum(p < 0.05 for p in found) / 2000 <= 0.05
 
 
 @pytest.mark.parametrize(

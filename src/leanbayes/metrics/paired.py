@@ -2,13 +2,16 @@
 
 Two methods are scored on the same seeds, or on the same examples; ``d_i`` is the difference of pair
 i. Under no true difference ``t = mean(d) / (std(d) / sqrt(n))`` has Student's law with ``n - 1``
-degrees of freedom, exactly for normal ``d`` and for many pairs in any case. Own code: torch has no
-incomplete beta function, and scipy would be needed for this alone.
+degrees of freedom, exactly for normal ``d`` and for many pairs in any case. Where all ``d`` are
+equal, as those of accuracies of few seeds are at times, t is infinite and says no more than their
+common sign: ``p`` is then that of the sign test, ``2^(1 - n)``. Own code: torch has no incomplete
+beta function, and scipy would be needed for this alone.
 """
 
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from leanbayes.metrics.check import as_finite, refuse
@@ -43,7 +46,6 @@ def paired_test(own: Tensor, other: Tensor) -> Paired:
         other: ``[N]``, in the same order.
 
     Example:
-        >>> import torch
         >>> found = paired_test(torch.tensor([3.0, 5.0, 7.0]), torch.tensor([2.0, 3.0, 4.0]))
         >>> found.difference, round(found.standard_error, 4), round(found.p, 4)
         (2.0, 0.5774, 0.0742)
@@ -51,11 +53,20 @@ def paired_test(own: Tensor, other: Tensor) -> Paired:
     if own.ndim != 1 or own.shape != other.shape or len(own) < 2:
         found = f"values of shapes {tuple(own.shape)} and {tuple(other.shape)}"
         refuse(found, "two of [N] with N of at least 2", "paired_test(own, other) a value a pair")
-    values = as_finite(own, "own") - as_finite(other, "other")
-    mean, error = values.mean().item(), (values.std() / math.sqrt(len(values))).item()
-    if error == 0:
-        return Paired(mean, 0.0, 1.0 if mean == 0 else 0.0, len(values))
-    return Paired(mean, error, student_p(mean / error, len(values) - 1), len(values))
+    values, count = as_finite(own, "own") - as_finite(other, "other"), len(own)
+    mean, std = values.mean().item(), values.std().item()
+    rounding = _rounding(own, other)
+    if std <= rounding:
+        return Paired(mean, 0.0, 1.0 if abs(mean) <= rounding else 2.0 ** (1 - count), count)
+    error = std / math.sqrt(count)
+    return Paired(mean, error, student_p(mean / error, count - 1), count)
+
+
+def _rounding(own: Tensor, other: Tensor) -> float:
+    """What differences that are equal may differ by."""
+    kinds = [x.dtype if x.is_floating_point() else torch.float64 for x in (own, other)]
+    largest = max(x.abs().max().item() for x in (own, other))
+    return 4 * largest * max(torch.finfo(kind).eps for kind in kinds)
 
 
 def student_p(t: float, freedom: int) -> float:
