@@ -138,3 +138,19 @@ def test_what_is_no_likelihood_is_refused_in_words(wrong):
     if wrong is not None:
         with pytest.raises(lb.ConfigError, match="adapt needs a likelihood"):
             lb.adapt(torch.nn.Linear(4, 3), lb.MeanField(), batch, likelihood=wrong)
+
+
+@pytest.mark.parametrize(
+    ("likelihood_of", "weights"),
+    [("average", None), ("average", [1.0, 2.0, 0.5]), ("mixture", None)],
+)
+def test_a_batch_without_a_label_says_nothing(likelihood_of, weights):
+    """0 / 0 ended a run as if it had diverged."""
+    model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField()).train()
+    batch = torch.randn(5, 4), torch.full((5,), -100)
+    options = {"num_data": 10, "samples": 2, "likelihood_of": likelihood_of}
+    found = lb.objective(model, batch, lb.Categorical(class_weights=weights), **options)
+    found.nll.backward(retain_graph=True)
+    assert found.nll.item() == 0
+    assert not model.net.weight.grad.any()
+    assert found.loss.item() == pytest.approx(found.kl.item() / 10)

@@ -21,7 +21,7 @@ class Objective:
 
     Attributes:
         loss: `nll + kl_weight * kl / num_data`, to be minimised; the nll alone without the KL.
-        nll: Mean negative log-likelihood a datum.
+        nll: Mean negative log-likelihood a datum; 0 where no datum has a label.
     """
 
     def __init__(self, nll: Tensor, model: BayesianModel, kl_scale: float | None) -> None:
@@ -96,7 +96,13 @@ def objective(  # noqa: PLR0913
     if likelihood_of == "mixture":
         log_prob = torch.logsumexp(log_prob.reshape(samples, -1), 0) - math.log(samples)
         targets = target
-    return Objective(-log_prob.sum() / likelihood.count(log_prob, targets), inner, scale)
+    return Objective(-log_prob.sum() / _labelled(likelihood, log_prob, targets), inner, scale)
+
+
+def _labelled(likelihood: Likelihood, log_prob: Tensor, targets: Tensor) -> Tensor | int:
+    """What divides the sum; a batch without a label says nothing, and 0 / 0 would end a run."""
+    count = likelihood.count(log_prob, targets)
+    return torch.where(count > 0, count, 1) if isinstance(count, Tensor) else count
 
 
 def _check(model: BayesianModel, likelihood_of: str, include_kl: bool) -> None:
