@@ -62,7 +62,8 @@ class FitConfig:
         kl_schedule: One of `lb.schedule` by step instead; times `kl_weight`.
         kl: The KL as an `edit` of the gradients, or in the `graph`.
         clip: Largest norm of the gradient of the negative log-likelihood.
-        accumulate: Parts into which a batch is cut to save memory.
+        accumulate: Parts into which a batch is cut to save memory; a short one into fewer, where
+            members or BatchNorm need more rows.
         auto_batch: Cut batches further where memory runs out.
         train: `all`; the `posterior` alone; or both in turns: `alternate`.
         alternate_every: Epochs of a turn; the posterior has the first.

@@ -13,7 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
 from leanbayes.edit import KLEdit, attach_kl
-from leanbayes.likelihood import Likelihood
+from leanbayes.errors import PlanError
+from leanbayes.likelihood import Likelihood, widened
 from leanbayes.model import BayesianModel
 from leanbayes.objective import Objective, objective
 from leanbayes.plan import count_rows
@@ -22,9 +23,11 @@ from leanbayes.train.config import FitConfig
 from leanbayes.train.evaluation import on_device
 from leanbayes.train.feed import Augment
 from leanbayes.train.guards import FiniteGuard
+from leanbayes.train.keyed import kept
 from leanbayes.train.layout import turned_inputs
 from leanbayes.train.optim import Rates, clear, kl_weight_at, rest, trainable
 from leanbayes.train.runtime import Runtime
+from leanbayes.train.sizes import fewest_rows
 from leanbayes.train.state import generators, set_generators
 
 
@@ -46,9 +49,9 @@ class Parts:
 class Stepper:
     """Takes steps; `accumulate` may grow where memory runs out.
 
-    A batch is cut into `accumulate` parts of rows. The gradient is that of the whole batch, each
-    part weighted by its labels, whatever the number of parts; what is drawn once a batch is drawn
-    once a part, and BatchNorm sees a part at a time.
+    A batch is cut into `accumulate` parts of rows, fewer where a part would have too few rows. The
+    gradient is that of the whole batch, each part weighted by its labels, whatever the number of
+    parts; what is drawn once a batch is drawn once a part, and BatchNorm sees a part at a time.
     """
 
     def __init__(self, parts: Parts, total_steps: int) -> None:
@@ -59,6 +62,7 @@ class Stepper:
         self.rates = Rates(parts.optimizer, parts.config, total_steps)
         self.kl_weight = kl_weight_at(parts.config, total_steps)
         self._likelihood = list(parts.likelihood.parameters())
+        self._least = fewest_in_part(parts.model, parts.config)
         self._rows: int | None = None  # of the first batch: what a compiled network is made for
         self._autocast = parts.runtime.autocast()  # to build one takes a part of a small step
         self.edit: KLEdit | None = None
@@ -97,7 +101,7 @@ class Stepper:
                 rows = count_rows((batch[0],), {})
                 if not is_out_of_memory(error):
                     raise
-                if before is None or self.accumulate >= rows:
+                if before is None or self.accumulate >= rows // self._least:
                     raise memory_advice(error, rows // self.accumulate) from error
                 self._halve(before, rows)
 
@@ -111,18 +115,20 @@ class Stepper:
 
     def _accumulated(self, step: int, batch: tuple[Any, Any], ood: Any) -> dict[str, Tensor]:
         parts = self.parts
-        pieces = list(_pieces(batch, ood, self.accumulate, parts.likelihood))
+        count = min(self.accumulate, max(1, count_rows((batch[0],), {}) // self._least))
+        pieces = list(_pieces(batch, ood, count, parts.likelihood))
         totals: dict[str, Tensor] = {}
-        for number, (share, piece, ood_piece) in enumerate(pieces):
+        for number, (share, other, piece, ood_piece) in enumerate(pieces):
             last = number == len(pieces) - 1
             with parts.runtime.synchronising(parts.module, last):
                 with self._autocast:
                     found = self._objective(step, piece, ood_piece)
-                parts.runtime.backward(found.loss if len(pieces) == 1 else found.loss * share)
-            loss, nll = found.loss.detach(), found.nll.detach()
-            if len(pieces) == 1:
+                loss = found.loss if count == 1 else _weighed(found, share, other)
+                parts.runtime.backward(loss)
+            loss, nll = loss.detach(), found.nll.detach()
+            if count == 1:
                 return {"loss": loss, "nll": nll}
-            totals["loss"] = totals.get("loss", 0.0) + loss * share
+            totals["loss"] = totals.get("loss", 0.0) + loss
             totals["nll"] = totals.get("nll", 0.0) + nll * share
         return totals
 
@@ -143,7 +149,7 @@ class Stepper:
             "step": step,
         }
         module = self._module(step, count_rows((inputs,), {}))
-        if config.regularizer is not None:
+        if config.regularizer is not None and ood is not None:
             likelihood: Any = parts.likelihood  # the regulariser itself refuses others
             return config.regularizer.objective(
                 module, (inputs, target), ood, likelihood, **options
@@ -163,30 +169,56 @@ class Stepper:
         return parts.model if alone and is_last and rows < self._rows else parts.module
 
 
+def fewest_in_part(model: BayesianModel, config: FitConfig) -> int:
+    """Rows that a part of a batch needs: members that are dealt out to rows want one each."""
+    copies = config.samples * model.method.repeats
+    try:
+        with kept():  # a rule that draws members needs no row for each
+            model.training_plan(copies, copies, 0)
+        members = 1
+    except PlanError:
+        members = model.method.index_members
+    return max(members, fewest_rows(model, config.batchnorm))
+
+
 def _pieces(
     batch: tuple[Any, Any], ood: Any, pieces: int, likelihood: Likelihood
-) -> Iterator[tuple[Any, Any, Any]]:
-    """Parts of a batch with their share of its labels."""
-    rows = count_rows((batch[0],), {})
-    if pieces == 1 or rows == 1:
-        yield 1.0, batch, ood
+) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """Parts of a batch with their shares of its labels and of its OOD inputs; some have none."""
+    if pieces == 1:
+        yield 1.0, 1.0, batch, ood
         return
-    pieces = min(pieces, rows)
-    bounds = [rows * k // pieces for k in range(pieces + 1)]
+    rows = count_rows((batch[0],), {})
     ood_rows = 0 if ood is None else count_rows((ood,), {})
     for k in range(pieces):
-        part = _rows(batch, rows, bounds[k], bounds[k + 1])
+        first, last = (rows * i // pieces for i in (k, k + 1))
+        part = _rows(batch, rows, first, last)
+        share = _share(part[1], batch[1], likelihood)
+        if ood is None:
+            yield share, share, part, None
+            continue
         first, last = (ood_rows * i // pieces for i in (k, k + 1))
-        share = _labels(part[1], likelihood) / _labels(batch[1], likelihood)
-        yield share, part, _rows(ood, ood_rows, first, last)
+        beside = _rows(ood, ood_rows, first, last) if last > first else None
+        yield share, (last - first) / ood_rows, part, beside
+
+
+def _weighed(found: Objective, share: Any, other: Any) -> Tensor:
+    """The NLL of a part by its labels, what else is in the loss by its OOD inputs."""
+    return found.loss * other + found.nll * (share - other)
+
+
+def _share(part: Tensor, whole: Tensor, likelihood: Likelihood) -> Any:
+    """What a part counts in the mean over a batch, 0 where nothing is labelled."""
+    mine, every = _labels(part, likelihood), _labels(whole, likelihood)
+    if not isinstance(every, Tensor):
+        return mine / every
+    every = widened(every)
+    return mine / torch.where(every > 0, every, 1)
 
 
 def _labels(target: Tensor, likelihood: Likelihood) -> Any:
-    """How many data a batch holds: labelled elements where targets are dense, else rows."""
-    ignored = getattr(likelihood, "ignore_index", None)
-    if ignored is None or target.dim() == 1:
-        return len(target)
-    return (target != ignored).sum()
+    """How many data a batch holds, by the likelihood, which has to see the shape only."""
+    return likelihood.count(widened(target.new_zeros(())).expand(target.shape), target)
 
 
 def _rows(tree: Any, rows: int, first: int, last: int) -> Any:
