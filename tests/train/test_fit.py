@@ -315,3 +315,27 @@ def test_a_dict_is_no_config():
     ):
         with pytest.raises(lb.ConfigError, match=r"config is a dict.*FitConfig\(\*\*settings\)"):
             train({"epochs": 1})
+
+
+def test_after_an_error_the_same_model_is_trained_again():
+    """The error holds the run, the run its optimiser, and that one added the KL already."""
+    x, y = problem()
+    broken, model = x.clone(), model_of()
+    broken[0] = math.nan
+    try:
+        lb.fit(model, (broken, y), lb.Categorical(), config=settings())
+    except lb.NonFinite:
+        assert not model.kl_attached
+        assert lb.fit(model, (x, y), lb.Categorical(), config=settings()).steps == 10
+
+
+def test_gradients_from_before_the_run_are_no_part_of_its_first_step():
+    found = []
+    for before in (False, True):
+        model = model_of()
+        if before:
+            model.net(problem()[0]).sum().backward()
+            model.net.load_state_dict(model_of().net.state_dict())  # statistics have moved
+        lb.fit(model, problem(), lb.Categorical(), config=settings())
+        found.append(digest(model))
+    assert found[0] == found[1]

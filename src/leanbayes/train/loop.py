@@ -129,16 +129,23 @@ class Trainer:
         start = time.perf_counter()
         self.model.calibration = None  # it is that of the weights as they were
         self.prepare(train, validation, ood)
-        with self.signals, modes(self.model, self.config.batchnorm == "frozen"):
-            self.begin()
-            if self.progress.pending:
-                self._due()
-            for batch, ood_batch in self.batches():
-                self.advance(batch, ood_batch)
-                if self.progress.stopped:
-                    break
-        self._finish()
+        try:
+            with self.signals, modes(self.model, self.config.batchnorm == "frozen"):
+                self._steps()
+            self._finish()
+        finally:  # an error that somebody holds keeps the optimiser alive, and the edit with it
+            if self.stepper.edit is not None:
+                self.stepper.edit.remove()
         return self._result(time.perf_counter() - start)
+
+    def _steps(self) -> None:
+        self.begin()
+        if self.progress.pending:
+            self._due()
+        for batch, ood_batch in self.batches():
+            self.advance(batch, ood_batch)
+            if self.progress.stopped:
+                break
 
     def advance(self, batch: tuple[Any, Any], ood: Any = None) -> None:
         """One step, and what is due after it: figures, evaluation, checkpoint, stop."""
@@ -162,6 +169,7 @@ class Trainer:
         self.total_steps = config.total_steps(self.steps_per_epoch)
         module = runtime.prepare(self.model, self.likelihood)
         optimizer = build_optimizer(module, self.likelihood, config)
+        optimizer.zero_grad()  # what a run that broke, or somebody else, has left
         parts = Parts(
             module,
             self.model,
@@ -349,8 +357,6 @@ class Trainer:
             refresh_batchnorm(self.model, every, draws=True)
 
     def _result(self, seconds: float) -> FitResult:
-        if self.stepper.edit is not None:
-            self.stepper.edit.remove()
         progress = self.progress
         result = FitResult(
             progress.step,
