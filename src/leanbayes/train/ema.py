@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.errors import CheckpointError, ConfigError
-from leanbayes.model import sharded_modules
+from leanbayes.model import BayesianModel, sharded_modules
 from leanbayes.posteriors.shards import local_part, shard_like, whole
 
 HALF = (torch.float16, torch.bfloat16)
@@ -125,10 +125,16 @@ def _gather_anew(model: nn.Module) -> None:
 
 def _tensors(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """What is averaged, and what is copied, each in a fixed order."""
-    parameters = dict(sorted(model.named_parameters()))
+    parameters = _own(model, model.named_parameters())
     averaged: dict[str, Tensor] = {k: p for k, p in parameters.items() if p.is_floating_point()}
     latest: dict[str, Tensor] = {k: p for k, p in parameters.items() if k not in averaged}
-    return averaged, latest | dict(sorted(model.named_buffers()))
+    return averaged, latest | _own(model, model.named_buffers())
+
+
+def _own(model: nn.Module, named: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Without a likelihood kept with a model: which one a run trains is the run's affair."""
+    strange = "likelihood." if isinstance(model, BayesianModel) else None
+    return dict(sorted((k, t) for k, t in named if strange is None or not k.startswith(strange)))
 
 
 def _wide(tensor: Tensor) -> Tensor:
