@@ -86,6 +86,35 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
     assert (again.steps, again.history) == (result.steps, result.history)
 
 
+def test_a_finished_run_that_is_given_more_steps_goes_on(tmp_path):
+    """It said that it was done, and the model had the steps of the shorter run."""
+    whole, _ = run(tmp_path / "whole", steps=16)
+    run(tmp_path / "run", steps=8)
+    longer, result = run(tmp_path / "run", steps=16)
+    assert result.steps == 16
+    assert digest(longer) == digest(whole)
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    _, again = run(tmp_path / "run", steps=8)
+    assert again.steps == 16
+
+
+def test_a_run_that_stopped_goes_on_where_it_is_more_patient(tmp_path):
+    options = {"lr": 0.0, "batchnorm": "frozen", "evaluate_every": 1}  # nothing gets better
+    assert run(tmp_path / "run", patience=2, **options)[1].steps == 3
+    again = run(tmp_path / "run", patience=2, **options)[1]
+    assert (again.steps, again.stopped) == (3, "no better nll in 2 evaluations")
+    assert run(tmp_path / "run", patience=4, **options)[1].steps == 5
+    longer = run(tmp_path / "run", **options)[1]
+    assert (longer.steps, longer.stopped) == (10, "")
+
+
+def test_a_finished_run_of_averages_cannot_go_on(tmp_path):
+    run(tmp_path / "run", steps=8, ema=0.9)
+    with pytest.raises(lb.ConfigError, match=r"averages .* cannot go on to step 16"):
+        run(tmp_path / "run", steps=16, ema=0.9)
+    assert run(tmp_path / "run", steps=8, ema=0.9)[1].steps == 8
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_ends_with_its_code(number, code, tmp_path, capsys):
     whole, _ = run(tmp_path / "whole")

@@ -193,7 +193,7 @@ class Trainer:
         if self.folder is not None and runtime.is_first:
             open_run(self.folder, config, self.model, device=runtime.device)
         runtime.barrier()
-        resumed = self.saver.resume() if config.resume else None
+        resumed = self.saver.resume(self.total_steps) if config.resume else None
         self.progress = resumed or self.progress
         self.sigma = sigma_statistics(self.model)
         self.run_info = Run(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leanbayes.errors import CheckpointError
+from leanbayes.errors import CheckpointError, ConfigError
 from leanbayes.train.ema import Average
 from leanbayes.train.state import generators, pack, set_generators, unpack
 from leanbayes.train.step import Stepper
@@ -36,6 +36,14 @@ class Progress:
     done: bool = False
     pending: bool = False
     history: list[dict[str, float]] = field(default_factory=list)
+
+    def reopened(self, total_steps: int, patience: int | None) -> bool:
+        """True where a run that has ended goes on: it is longer now, or more patient."""
+        waits = patience is None or self.waited < patience
+        again = (self.done or bool(self.stopped)) and self.step < total_steps and waits
+        if again:
+            self.done, self.stopped = False, ""
+        return again
 
 
 class Saver:
@@ -80,7 +88,7 @@ class Saver:
             "generators": parts.runtime.gather(generators()),
         }
 
-    def resume(self) -> Progress | None:
+    def resume(self, total_steps: int) -> Progress | None:
         """Go on where the newest valid checkpoint left off; None where there is none."""
         if self.store is None:
             return None
@@ -90,7 +98,15 @@ class Saver:
             raise CheckpointError(newest)
         if newest is None:
             return None
-        return self.restore(unpack(newest))
+        progress = self.restore(unpack(newest))
+        ended, patience = progress.done, self.stepper.parts.config.patience
+        if progress.reopened(total_steps, patience) and ended and self.average is not None:
+            raise ConfigError(
+                f"the run ended at step {progress.step} and kept the averages of its weights (ema) "
+                f"alone, so it cannot go on to step {total_steps}. Choose another folder for a "
+                "longer run, or the old length to have this one"
+            )
+        return progress
 
     def _newest(self) -> Mapping[str, bytes] | str | None:
         assert self.store is not None
