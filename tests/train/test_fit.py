@@ -198,6 +198,14 @@ def test_patience_without_validation_data_is_refused():
         lb.fit(model_of(), problem(), lb.Categorical(), config=settings(patience=2))
 
 
+@pytest.mark.parametrize("monitor", ["acc", "rmse"])
+def test_a_figure_that_does_not_exist_is_refused_before_the_run(monitor, tmp_path):
+    config, data = settings(monitor=monitor, folder=str(tmp_path / "run")), problem()
+    with pytest.raises(lb.ConfigError, match=f"nll, accuracy; found '{monitor}'"):
+        lb.fit(model_of(), data, lb.Categorical(), validation=data, config=config)
+    assert not (tmp_path / "run").exists()  # it would have to be gone on with as it is
+
+
 @pytest.mark.parametrize("broken", [(1,), (1, 2, 3)])
 def test_figures_that_are_no_numbers_are_never_the_best(broken):
     """The validation data have a missing value in the first evaluation alone, or in all three."""

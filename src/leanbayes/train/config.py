@@ -74,7 +74,8 @@ class FitConfig:
         ood_batch_size: OOD inputs of a step, all processes together; `batch_size` if None.
         evaluate_every: Steps between evaluations; an epoch if None.
         evaluate_samples: Draws of an evaluation; the method's own number if None.
-        monitor: The figure by which the best checkpoint is chosen.
+        monitor: The figure by which the best checkpoint is chosen: `nll`, or `accuracy` of labels
+            and `rmse` of numbers.
         patience: Evaluations without a better figure after which the run ends.
         folder: Where the run is kept; nothing is written if None.
         save_every: Steps between checkpoints; an epoch if None.

@@ -55,8 +55,12 @@ def evaluate_in_training(  # noqa: PLR0913
         return None
     count = sums[2].clamp_min(1)
     nll, score = (sums[:2] / count).tolist()
-    name = "rmse" if keep else "accuracy"
-    return {"nll": nll, name: score**0.5 if keep else score}
+    return dict(zip(figure_names(likelihood), (nll, score**0.5 if keep else score), strict=True))
+
+
+def figure_names(likelihood: Likelihood) -> tuple[str, str]:
+    """What an evaluation under this likelihood gives."""
+    return "nll", "rmse" if isinstance(likelihood, RealTargets) else "accuracy"
 
 
 def _share(

@@ -22,7 +22,7 @@ from leanbayes.train.advice import sigma_statistics, warn_posterior
 from leanbayes.train.callbacks import Callback, Run
 from leanbayes.train.config import FitConfig, checked_config
 from leanbayes.train.ema import Average
-from leanbayes.train.evaluation import evaluate_in_training
+from leanbayes.train.evaluation import evaluate_in_training, figure_names
 from leanbayes.train.feed import Augment, Feed, Loader
 from leanbayes.train.folder import open_run
 from leanbayes.train.keyed import seeded
@@ -161,6 +161,9 @@ class Trainer:
                 f"patience={config.patience} waits for better figures of validation data, and "
                 "there are none: give validation=, or leave patience out"
             )
+        names = figure_names(self.likelihood)
+        if validation is not None and config.monitor not in names:
+            raise ConfigError(f"monitor is one of {', '.join(names)}; found {config.monitor!r}")
         runtime.seed(config.seed)
         smallest = max(self.model.method.index_members, fewest_rows(self.model, config.batchnorm))
         self.feed = Feed(train, validation, ood, config, runtime, smallest=smallest)
@@ -273,8 +276,6 @@ class Trainer:
             )
         if found is None:
             self._leave_evaluation()
-        if config.monitor not in found:
-            raise ConfigError(f"monitor is one of {sorted(found)}; found {config.monitor!r}")
         progress.history.append({"step": progress.step, **found})
         self.sigma = warn_posterior(self.sigma, self.model)
         better = self._is_better(found[config.monitor])
