@@ -8,6 +8,7 @@ import torch
 from fit_cases import digest, model_of, problem, settings
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 import leanbayes as lb
 from leanbayes.train.data import Batches
@@ -347,3 +348,18 @@ def test_gradients_from_before_the_run_are_no_part_of_its_first_step():
         lb.fit(model, problem(), lb.Categorical(), config=settings())
         found.append(digest(model))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("method", "repeats"), [(None, 1), (lb.RankOne(assign="tile"), 4)])
+def test_callbacks_know_the_rows_of_a_step(method, repeats):
+    """A DataLoader has a batch size of its own, and `rate` counted that of the config."""
+    seen = []
+
+    class Seen(lb.Callback):
+        def on_start(self, run):
+            seen.append(run.rows_per_step)
+
+    loader = DataLoader(TensorDataset(*problem()), batch_size=6)
+    config = settings(steps=1, samples=2)
+    lb.fit(model_of(method), loader, lb.Categorical(), config=config, callbacks=[Seen()])
+    assert seen == [6 * 2 * repeats]

@@ -207,6 +207,7 @@ class Trainer:
             steps_per_epoch=self.steps_per_epoch,
             folder=self.folder,
             rank=runtime.rank,
+            rows=self.feed.train.batch_size * config.samples * self.model.method.repeats,
         )
         if runtime.is_first:
             own: list[Callback] = [Watch()]
