@@ -78,6 +78,23 @@ def test_ignored_rows_of_tensors_do_not_count():
         num_elements((torch.zeros(4, 2), torch.full((4,), -100)), lb.Categorical())
 
 
+class Half(Maps):
+    """Every other example has no label."""
+
+    def __getitem__(self, index):
+        return torch.zeros(2), -100 if index % 2 else 1
+
+
+@pytest.mark.parametrize("make", [Half, lambda n: DataLoader(Half(n), 4), lambda n: [*half(n)]])
+def test_rows_without_a_label_are_counted_where_a_batch_has_some(make):
+    """The KL was divided by twice the number of labels, unless the data were tensors."""
+    assert num_elements(make(20), lb.Categorical()) == 10
+
+
+def half(examples):
+    return DataLoader(Half(examples), 4)
+
+
 def test_several_binary_labels_count_each_without_a_pass():
     dataset = Several(1000)
     assert num_elements(Batches(dataset, batch_size=8, seed=0), lb.Bernoulli()) == 4000

@@ -51,6 +51,8 @@ def test_batches_are_those_of_the_tensors(shuffle):
         assert torch.equal(one[1], two[1])
     assert sum(len(y) for _, y in kept.reader.every()) == 40
     assert num_elements(kept, lb.Categorical()) == 40
+    assert num_elements(kept, lb.Categorical(ignore_index=3)) == 36  # as of tensors
+    assert num_elements(plain, lb.Categorical(ignore_index=3)) == 36
 
 
 def test_rows_are_copies():

@@ -179,7 +179,8 @@ def num_elements(train: Any, likelihood: Likelihood) -> int:
     """The number of data that divides the KL: examples, or labelled elements of dense targets.
 
     Cost: one look at a batch, and a pass over the data where targets are dense and labels may be
-    ignored (segmentation, tokens), unless they are tensors in memory.
+    ignored (segmentation, tokens), or where that batch has rows without a label, unless they are
+    tensors in memory.
 
     Args:
         train: Training data or their `Batches`, whose workers are then used.
@@ -194,13 +195,14 @@ def num_elements(train: Any, likelihood: Likelihood) -> int:
     batches = train if isinstance(train, Batches) else Batches(train, batch_size=128, seed=0)
     reader = batches.reader
     first = reader.first()
-    if _one_a_row(first, likelihood) and not isinstance(reader, Tensors):
+    in_memory = isinstance(reader, Tensors | Residents)
+    if not in_memory and _one_a_row(first, likelihood) and _all_count(first, likelihood):
         return batches.num_data
     if isinstance(likelihood, Gaussian) or _sums_rows(first[1], likelihood):
         return batches.num_data
     if _all_alike(reader, likelihood):
         return batches.num_data * int(first[1][0].numel())
-    total = sum(_labelled(targets, likelihood) for _, targets in reader.every())
+    total = sum(_labelled(targets, likelihood) for targets in _targets_of(reader))
     if total < 1:
         raise DataError("no target has a label: all are ignored; expected at least one")
     return total
@@ -211,6 +213,19 @@ def _one_a_row(batch: Batch, likelihood: Likelihood) -> bool:
     if isinstance(likelihood, Gaussian) or not isinstance(targets, Tensor):
         return True
     return targets.numel() == rows_of((inputs, targets))
+
+
+def _all_count(batch: Batch, likelihood: Likelihood) -> bool:
+    """True where every row of a batch has a label."""
+    if not isinstance(likelihood, Categorical) or not isinstance(batch[1], Tensor):
+        return True
+    return _labelled(batch[1], likelihood) == rows_of(batch)
+
+
+def _targets_of(reader: Source) -> Iterable[Tensor]:
+    if isinstance(reader, Residents):  # without making images of bytes
+        return [reader.targets]
+    return (targets for _, targets in reader.every())
 
 
 def _sums_rows(targets: Any, likelihood: Likelihood) -> bool:
