@@ -32,3 +32,11 @@ def test_statistics_are_taken_of_batches_that_have_a_row_for_every_member():
     model = model_of(lb.RankOne(members=4))
     assert lb.fit(model, problem(49), lb.Categorical(), config=config).steps == 4
     assert model.net.norm.num_batches_tracked == 4
+
+
+def test_iterates_of_swag_are_made_without_a_batch_of_one_row():
+    """The training went well, and what is fitted after it failed."""
+    config = settings(steps=None, epochs=1)
+    options = {"config": config, "fitting": {"epochs": 3}}
+    done = lb.adapt(Flat(), lb.SWAG(rank=2), problem(49), **options)
+    assert done.measured["collected"] == 3

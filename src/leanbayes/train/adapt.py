@@ -33,6 +33,7 @@ from leanbayes.train.members import Trained, trained_members
 from leanbayes.train.processes import Processes
 from leanbayes.train.resident import resident
 from leanbayes.train.runtime import Runtime
+from leanbayes.train.sizes import fewest_rows
 
 REPORT = "report.json"
 EXAMPLES = 8  # rows on which a conversion is proved
@@ -175,8 +176,11 @@ def _example(net: nn.Module, data: Any, config: FitConfig) -> Any:
 
 
 def _loader(model: BayesianModel, data: Any, config: FitConfig, augment: Augment | None) -> Loader:
-    chosen = augment if model.method.collects else None
-    return Loader(every_batch(data, config), _device(model), chosen)
+    if not model.method.collects:
+        return Loader(every_batch(data, config), _device(model))
+    # Iterates are made in training mode, where BatchNorm1d takes no single row.
+    batches = every_batch(data, config, smallest=fewest_rows(model, "train"))
+    return Loader(batches, _device(model), augment)
 
 
 def _measured(
