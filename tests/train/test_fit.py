@@ -363,3 +363,21 @@ def test_callbacks_know_the_rows_of_a_step(method, repeats):
     config = settings(steps=1, samples=2)
     lb.fit(model_of(method), loader, lb.Categorical(), config=config, callbacks=[Seen()])
     assert seen == [6 * 2 * repeats]
+
+
+@pytest.mark.parametrize("train", ["posterior", "alternate"])
+def test_what_rests_is_no_part_of_the_norm_that_is_clipped(train):
+    """As with frozen parameters: the gradients of the network, a hundred times larger, ruled."""
+    found = []
+    for frozen in (False, True):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)).double()
+            model = lb.bayesianize(net, lb.MeanField())
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(".slots." in name or not frozen)
+        x, y = problem()
+        config = settings(steps=4, clip=1e-3, train="all" if frozen else train)  # one epoch
+        lb.fit(model, (x.double(), y), lb.Categorical(), config=config)
+        found.append(torch.cat([q.log_std.detach().flatten() for _, _, q, _ in model.posteriors()]))
+    torch.testing.assert_close(*found, rtol=1e-12, atol=0)

@@ -61,7 +61,8 @@ class FitConfig:
         kl_warmup: Fraction of the run in which the weight rises in a straight line.
         kl_schedule: One of `lb.schedule` by step instead; times `kl_weight`.
         kl: The KL as an `edit` of the gradients, or in the `graph`.
-        clip: Largest norm of the gradient of the negative log-likelihood.
+        clip: Largest norm of the gradient of the negative log-likelihood, by what moves in a step
+            (with `kl="graph"` of the whole loss).
         accumulate: Parts into which a batch is cut to save memory; a short one into fewer, where
             members or BatchNorm need more rows.
         auto_batch: Cut batches further where memory runs out.

@@ -82,11 +82,11 @@ class Stepper:
         # Averaged first: unscaling looks for infinities, and all processes must see the same.
         parts.runtime.average_gradients(self._likelihood)
         parts.runtime.unscale(parts.optimizer)
+        if parts.config.train != "all":  # before the clip: what rests is no part of the norm
+            rest(parts.optimizer, trainable(parts.config, step, parts.steps_per_epoch))
         self.guard.check(step, figures["loss"], parts.module, parts.runtime, batch)
         if parts.config.clip is not None:
             self.guard.clip(parts.config.clip)
-        if parts.config.train != "all":
-            rest(parts.optimizer, trainable(parts.config, step, parts.steps_per_epoch))
         parts.runtime.step(parts.optimizer)
         clear(parts.optimizer)
         return figures
