@@ -103,6 +103,11 @@ class Card:
         return tuple(self.inputs["shape"])
 
     @property
+    def whole(self) -> bool:
+        """Whether inputs are whole numbers, such as ids."""
+        return not getattr(torch, self.inputs["type"]).is_floating_point
+
+    @property
     def classes(self) -> list[str]:
         """Names of the labels."""
         return [str(name) for name in self.data["classes"]]
@@ -117,6 +122,19 @@ class Card:
             return Normalize(tuple(found["mean"]), tuple(found["std"]))
         except (TypeError, KeyError, ValueError) as error:
             raise CheckpointError(f"{CARD} is damaged in 'normalize': {error}") from None
+
+    @property
+    def bytes_fit(self) -> bool:
+        """Whether bytes, as parts of 255, can be on the scale of the images of the training.
+
+        Numbers from 0 to 1 have a mean from 0 to 1 and a standard deviation of at most 0.5; 1 is
+        written where there is no scale, or no spread.
+        """
+        scale = self.normalize
+        if scale is None:
+            return True
+        spread = all(s <= 0.51 or s == 1 for s in scale.std)
+        return spread and all(-0.01 <= m <= 1.01 for m in scale.mean)
 
     def prepared(self, x: Tensor) -> Tensor:
         """Raw inputs as the network saw them in training: type and scale."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 TABLES = (".csv", ".parquet")
+MOST = 16.0  # of pixels of floating images; what is above is no rounding and no overshoot
 KEYS = ("x", "x_test", "inputs")  # of an npz, in this order
 
 
@@ -63,6 +64,7 @@ class Inputs:
         if len(shape) != 3 or shape[0] not in (1, 3):
             size = "x".join(map(str, shape))
             raise DataError(f"{files[0]} is an image, but the run's inputs are {size}: give .npz")
+        self._check_bytes(files[0])
         data = self.card.data
         whole = data.get("task") == "segmentation"  # as its readers: every pixel gets a label
         how = {"whole": True} if whole else {"resize": data.get("resize")}
@@ -79,11 +81,35 @@ class Inputs:
         if key is None or (len(arrays) > 1 and key not in KEYS):
             raise DataError(f"{path} holds {sorted(arrays)}; expected inputs under 'x'")
         values = arrays[key]
-        if len(self.card.shape) == 3 and values.shape[1:] != self.card.shape:
-            return images(values, path)
+        if len(self.card.shape) == 3 and not self.card.whole:
+            own = values.shape[1:] == self.card.shape
+            return self._in_range(path, images(values, path, "NCHW" if own else "auto"))
         if values.dtype.kind not in "uif":
             raise DataError(f"{path}: {key!r} holds {values.dtype}; expected numbers")
-        return torch.from_numpy(values if values.dtype.kind != "u" else values.astype("uint8"))
+        # Bytes are parts of 255 in images alone: those of a table are numbers, as in training.
+        whole = "float64" if values.dtype.kind == "f" else "int64"
+        return torch.from_numpy(values.astype(whole if self.card.whole else "float32"))
+
+    def _in_range(self, path: Path, values: Tensor) -> Tensor:
+        """Images on the scale of the run's, as far as that can be told."""
+        scale = self.card.normalize
+        if values.dtype == torch.uint8:
+            self._check_bytes(path)
+        elif self.card.bytes_fit and scale is not None and any(scale.mean) and len(values):
+            most = float(values.amax())
+            if most >= MOST:
+                self.notes.append(
+                    f"{path}: pixels of up to {most:g}, but those of the run lie between 0 and 1: "
+                    "divide bytes that are kept as numbers by 255"
+                )
+        return values
+
+    def _check_bytes(self, path: Path) -> None:
+        if not self.card.bytes_fit:
+            raise DataError(
+                f"{path} holds bytes, which count as parts of 255, but the images of the run were "
+                "numbers beyond 0 and 1: give .npz with such numbers, or train on bytes (uint8)"
+            )
 
     def _table(self, path: Path) -> Tensor:
         from leanbayes.data.tables import Column, encoded, read_cells
@@ -127,8 +153,10 @@ class Inputs:
         if tuple(values.shape[1:]) != self.card.shape:
             found, wanted = ("x".join(map(str, s)) for s in (values.shape[1:], self.card.shape))
             raise DataError(f"{path} holds rows of {found}; the run's inputs are {wanted}")
+        if self.card.whole and not bool((values == values.round()).all()):
+            raise DataError(f"{path} holds numbers that are not whole; the run's inputs are")
         if values.is_floating_point():
-            wrong = (~values.isfinite()).flatten(1).any(1).nonzero().flatten()
+            wrong = (~values.float().isfinite()).flatten(1).any(1).nonzero().flatten()
             if len(wrong):
                 raise DataError(
                     f"{path}: {len(wrong)} of {len(values)} rows hold numbers that are infinite or "

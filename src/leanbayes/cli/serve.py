@@ -73,8 +73,6 @@ def served_run(run: Path, device: str = "auto", allowed: str | None = None) -> S
         device: Where it predicts.
         allowed: A network from outside leanbayes that may be used.
     """
-    import torch
-
     from leanbayes.cli.card import load_run
     from leanbayes.data.tables import Column
     from leanbayes.serving import Served
@@ -88,7 +86,8 @@ def served_run(run: Path, device: str = "auto", allowed: str | None = None) -> S
         classes=card.classes,
         shape=card.shape,
         prepared=card.prepared,
-        whole=not getattr(torch, card.inputs["type"]).is_floating_point,
+        whole=card.whole,
+        images=card.bytes_fit,
         resize=card.data.get("resize"),
         columns=[Column(each["name"], tuple(each["categories"])) for each in known],
     )

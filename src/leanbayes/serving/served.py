@@ -34,6 +34,8 @@ class Served:
         prepared: Raw inputs, bytes or numbers, as the network saw them in training.
         resize: Shorter side of an image before its middle is cut out; None: as small as covers it.
         columns: Of a table, in the order of the inputs; empty where they have no names.
+        images: False where images of files are on another scale than those of the training, which
+            then come as numbers alone.
     """
 
     model: BayesianModel
@@ -45,11 +47,12 @@ class Served:
     whole: bool = False
     resize: int | None = None
     columns: Sequence[Column] = ()
+    images: bool = True
 
     @property
     def frame(self) -> Frame | None:
         """How an image becomes an input; None where inputs are no images."""
-        if len(self.shape) != 3 or self.shape[0] not in (1, 3) or self.whole:
+        if not self.images or len(self.shape) != 3 or self.shape[0] not in (1, 3) or self.whole:
             return None
         return Frame.of(self.shape[1:], self.resize)
 
