@@ -94,13 +94,13 @@ def evaluate(  # noqa: PLR0913
     from leanbayes.cli.evaluate_suite import check_flags, evaluate_suite
     from leanbayes.cli.figures import Judge
     from leanbayes.cli.readers import part_of, read_data
-    from leanbayes.cli.run_data import options_of
+    from leanbayes.cli.run_data import options_of, read_for
 
     check_flags(given)
     card, net = load_run(run, model)
     _check_picture(card, picture, beside or [])
     name = str(card.data.get("reader")) if data is None else data
-    found = read_data(name, options_of(card, name, root, change or []), "--set")
+    found = read_for(card, name, options_of(card, name, root, change or []))
     _note_classes(card, found)
     if suite is not None:
         told = evaluate_suite(given, card, net, found)

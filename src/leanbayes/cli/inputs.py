@@ -112,22 +112,31 @@ class Inputs:
             )
 
     def _table(self, path: Path) -> Tensor:
+        from leanbayes.data.table_again import columns_of
         from leanbayes.data.tables import Column, encoded, read_cells
 
         options = self.card.data.get("options") or {}
         cells = read_cells(path, str(options.get("delimiter", ",")))
-        stored = self.card.data.get("columns")
-        columns = [Column(name) for name in cells]
-        if isinstance(stored, list):
-            columns = [Column(c["name"], tuple(c["categories"])) for c in stored]
-        missing = [column.name for column in columns if column.name not in cells]
-        if missing:
-            raise DataError(f"{path} lacks the columns {missing}; it has {list(cells)}")
+        columns: Sequence[Column] = [Column(name) for name in cells]
+        if isinstance(self.card.data.get("columns"), list):
+            columns = columns_of(self.card.data, path, cells)
         self._look_at_words(path, columns, cells)
         try:
-            return torch.from_numpy(encoded(columns, cells)).float()
+            numbers = torch.from_numpy(encoded(columns, cells))
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
+        return self._without_gaps(numbers) if self._filled else numbers
+
+    @property
+    def _filled(self) -> bool:
+        """Whether the training filled gaps of its table by the mean."""
+        return (self.card.data.get("options") or {}).get("missing") == "mean"
+
+    def _without_gaps(self, numbers: Tensor) -> Tensor:
+        """The training means in the gaps of a table [N, inputs]."""
+        scale = self.card.normalize
+        assert scale is not None  # as every table has
+        return torch.where(numbers.isnan(), torch.tensor(scale.mean, dtype=numbers.dtype), numbers)
 
     def _look_at_words(
         self, path: Path, columns: Sequence[Column], cells: Mapping[str, list[str]]
@@ -135,11 +144,10 @@ class Inputs:
         """Cells that are none of a column's categories give zeros, and nothing else would tell."""
         from leanbayes.data.tables import MISSING
 
-        filled = (self.card.data.get("options") or {}).get("missing") == "mean"
         for column in (each for each in columns if each.categories):
             strange = [c for c in cells[column.name] if c not in column.categories]
             missing = [c for c in strange if c.lower() in MISSING]
-            if missing and not filled:
+            if missing and not self._filled:
                 row = cells[column.name].index(missing[0]) + 1
                 raise DataError(f"{path}: row {row} of column {column.name!r} is missing")
             if new := sorted(set(strange) - set(missing)):

@@ -35,8 +35,20 @@ class Readers(Mapping[str, Callable[..., "Data"]]):
 DATA = Readers()
 
 
-def read_data(name: str, options: Mapping[str, Any], path: str = "data.options") -> Data:
-    """Read data, the options checked by the types of the reader's arguments first."""
+def read_data(
+    name: str,
+    options: Mapping[str, Any],
+    path: str = "data.options",
+    make: Callable[..., Data] | None = None,
+) -> Data:
+    """Read data, the options checked by the types of the reader's arguments first.
+
+    Args:
+        name: Of the reader.
+        options: Of the reader.
+        path: Named in errors.
+        make: Called in the reader's place, with the same options.
+    """
     from leanbayes.cli.file_values import Reader
     from leanbayes.errors import ConfigError
     from leanbayes.train.fields import nearest
@@ -50,7 +62,7 @@ def read_data(name: str, options: Mapping[str, Any], path: str = "data.options")
     if reader.problems:
         raise ConfigError("\n".join(reader.problems))
     try:
-        return DATA[name](**given)
+        return (make or DATA[name])(**given)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from leanbayes.cli.card import Card
-    from leanbayes.data.dataset import Normalize
+    from leanbayes.data.dataset import Data, Normalize
 
 BATCH = 256  # rows of a pass
 OutFlag = Annotated[Path, typer.Option(help="The file to write, JSON.")]
@@ -39,6 +40,15 @@ def options_of(card: Card, name: str, root: str | None, changes: list[str]) -> d
     return options | ({} if root is None else {"root": root})
 
 
+def read_for(card: Card, name: str, options: dict[str, Any]) -> Data:
+    """Data by name; a table as the run's own was: its columns, categories, labels and scale."""
+    from leanbayes.cli.readers import read_data
+    from leanbayes.data.table_again import table_again
+
+    known = card.data.get("reader") == name == "table" and card.data.get("columns")
+    return read_data(name, options, "--set", partial(table_again, card.data) if known else None)
+
+
 @dataclass(frozen=True)
 class Asked:
     """Which data: by name, the part of them, options, and how many rows."""
@@ -51,10 +61,10 @@ class Asked:
 
     def read(self, card: Card) -> Rows:
         """These rows, as the run's network takes them."""
-        from leanbayes.cli.readers import part_of, read_data
+        from leanbayes.cli.readers import part_of
 
         name = str(card.data.get("reader")) if self.data is None else self.data
-        found = read_data(name, options_of(card, name, self.root, self.change or []), "--set")
+        found = read_for(card, name, options_of(card, name, self.root, self.change or []))
         return Rows(card, name, part_of(found, self.part), found.normalize, self.rows)
 
     def words(self) -> list[str]:

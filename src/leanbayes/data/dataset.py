@@ -51,9 +51,10 @@ class Normalize:
         return cls(tuple(values.mean(1).tolist()), tuple(std.tolist()))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Normalised float32; bytes are taken as parts of 255."""
-        mean, std = (self._like(v, x) for v in (self.mean, self.std))
-        return (as_float(x) - mean) / std
+        """Normalised float32; bytes are taken as parts of 255, float64 is worked out as such."""
+        x = x if x.dtype == torch.float64 else as_float(x)
+        mean, std = (self._like(v, x, x.dtype) for v in (self.mean, self.std))
+        return ((x - mean) / std).float()
 
     def undo(self, x: Tensor) -> Tensor:
         """Back to the scale of the data."""
@@ -61,8 +62,8 @@ class Normalize:
         return x * std + mean
 
     @staticmethod
-    def _like(values: tuple[float, ...], x: Tensor) -> Tensor:
-        found = torch.tensor(values, dtype=torch.float32, device=x.device)
+    def _like(values: tuple[float, ...], x: Tensor, kind: torch.dtype = torch.float32) -> Tensor:
+        found = torch.tensor(values, dtype=kind, device=x.device)
         return found.reshape(-1, *(1,) * (x.dim() - 2))
 
 

@@ -87,14 +87,14 @@ def table(  # noqa: PLR0913
     one_of("missing", missing, ("error", "mean"))
     one_of("task", task, ("regression", "classification", "binary"))
     cells = read_cells(Path(root), delimiter)
-    targets, codes, left_out = (_names(cells, v) for v in (target, categorical, drop))
+    targets, codes, left_out = (named(cells, v) for v in (target, categorical, drop))
     features = [name for name in cells if name not in {*targets, *left_out}]
     if not targets or not features:
         raise ConfigError(f"{root}: expected a target and a feature among {list(cells)}")
     rows = split_rows(len(cells[targets[0]]), validation, test, seed)
     columns = tuple(_column(name, cells[name], rows[0], name in codes) for name in features)
     if missing == "error":
-        _check_complete(root, cells, features)
+        check_complete(root, cells, features)
     x = encoded(columns, cells)
     y, classes = _targets(root, {name: cells[name] for name in targets}, task)
     scale = _table_scale(columns, x[rows[0]])
@@ -220,7 +220,8 @@ def one_of(option: str, value: str, known: Sequence[str]) -> None:
         raise ConfigError(f"{option} is one of {', '.join(known)}; found {value!r}")
 
 
-def _names(cells: Cells, names: Names) -> tuple[str, ...]:
+def named(cells: Cells, names: Names) -> tuple[str, ...]:
+    """Names of columns, all of which are there."""
     names = (names,) if isinstance(names, str) else tuple(names)
     absent = [name for name in names if name not in cells]
     if absent:
@@ -277,7 +278,8 @@ def _block(column: Column, cells: Sequence[str]) -> Array:
     return np.array(numbers, dtype=np.float64)[:, None]
 
 
-def _check_complete(root: str, cells: Cells, names: Sequence[str], advice: str = "") -> None:
+def check_complete(root: str, cells: Cells, names: Sequence[str], advice: str = "") -> None:
+    """Refuse missing cells, naming the first."""
     advice = advice or '; write missing="mean" to fill such gaps, or drop=[...]'
     for name in names:
         for row, cell in enumerate(cells[name], 1):
@@ -295,9 +297,9 @@ def _table_scale(columns: Sequence[Column], x: Array) -> Normalize:
 
 def _targets(root: str, cells: Cells, task: Task) -> tuple[Tensor, tuple[str, ...]]:
     """Numbers [N, T] and no names, or labels [N] and their names in order."""
-    _check_complete(root, cells, list(cells), "; expected a target in every row")
+    check_complete(root, cells, list(cells), "; expected a target in every row")
     if task == "regression":
-        return _number_targets(root, cells), ()
+        return number_targets(root, cells), ()
     if len(cells) > 1:
         raise ConfigError(f"{task} has one target; found {list(cells)}")
     (column,) = cells.values()
@@ -310,7 +312,8 @@ def _targets(root: str, cells: Cells, task: Task) -> tuple[Tensor, tuple[str, ..
     return torch.tensor([order[cell] for cell in column]), tuple(classes)
 
 
-def _number_targets(root: str, cells: Cells) -> Tensor:
+def number_targets(root: str, cells: Cells) -> Tensor:
+    """Float32 [N, T] of the columns' cells."""
     for name, column in cells.items():
         for row, cell in enumerate(column, 1):
             number = _number(cell)

@@ -33,7 +33,8 @@ class Served:
         whole: True where inputs are whole numbers (indices of an embedding).
         prepared: Raw inputs, bytes or numbers, as the network saw them in training.
         resize: Shorter side of an image before its middle is cut out; None: as small as covers it.
-        columns: Of a table, in the order of the inputs; empty where they have no names.
+        columns: Of a table, in the order of the inputs; empty where they have no names. Such
+            numbers come to `prepared` as float64.
         images: False where images of files are on another scale than those of the training, which
             then come as numbers alone.
     """

@@ -191,14 +191,15 @@ def _cell(column: Column, value: Any) -> str:
 
 
 def _checked(array: np.ndarray[Any, Any], served: Served) -> Tensor:
-    """Float32, or int64 where inputs are whole; all of them finite."""
+    """Float32, float64 of a table, int64 where inputs are whole; all of them finite."""
     if served.whole:
         if not np.array_equal(array, np.rint(array)) or np.abs(array).max(initial=0) > WHOLE:
             raise _no_fit("inputs that are not whole", served)
         return torch.from_numpy(array.astype(np.int64))
     if not (np.abs(array.astype(np.float64)) <= FLOAT).all():
         raise _no_fit("numbers that are missing, infinite or beyond float32", served)
-    return torch.from_numpy(array.astype(np.float32))
+    # Large numbers of a column lose their digits in float32 before its mean is taken off.
+    return torch.from_numpy(array.astype(np.float64 if served.columns else np.float32))
 
 
 def _no_fit(found: str, served: Served) -> Refusal:

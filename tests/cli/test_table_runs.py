@@ -1,0 +1,130 @@
+"""Runs on a table: later files are read as the file of the training was."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import leanbayes as lb
+from leanbayes.cli.card import Card
+from leanbayes.cli.run import run
+from leanbayes.cli.settings_file import settings_of
+from leanbayes.data.table_again import table_again
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Train on a file of the current folder; gives a function that predicts."""
+    monkeypatch.chdir(tmp_path)
+
+    def train(inputs, outputs=1, **options):
+        network = {"inputs": inputs, "hidden": [4], "outputs": outputs}
+        fit = {"steps": 20, "batch_size": 16, "lr": 0.05, "folder": "run", "progress": False}
+        tables = {
+            "data": {"name": "table", "options": {"root": "train.csv", **options}},
+            "model": {"name": "mlp", "options": network},
+            "method": {"name": "map"},
+            "fit": fit,
+        }
+        run(settings_of(tables))
+        net = lb.load(lb.models.create("mlp", **network), tmp_path / "run" / "model")
+        return lambda x: lb.predict(net, x, seed=0, keep_samples=True)
+
+    return train
+
+
+def write(path, rows):
+    with Path(path).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def means(result):
+    return [row["mean"] for row in json.loads(result.out)["rows"]]
+
+
+def test_large_numbers_keep_their_digits_as_in_training(leanbayes, trained):
+    """Seconds since 1970, an hour apart: float32 tells them apart by 128 alone."""
+    rows = [{"time": 1_700_000_000 + 60 * i, "y": (i % 7) + 0.1 * i} for i in range(60)]
+    write("train.csv", rows)
+    predict = trained(1, target="y")
+    x, y = lb.data.read("table", root="train.csv", target="y").test
+    write("new.csv", [row for row in rows if any(np.isclose(row["y"], v) for v in y.flatten())])
+    found = means(leanbayes("predict", "run", "new.csv", "--json"))
+    assert found == pytest.approx(predict(x).mean.flatten().tolist(), rel=1e-5)
+
+
+def test_gaps_are_filled_by_the_training_mean_where_the_training_did(leanbayes, trained):
+    rows = [{"a": i if i % 5 else "", "b": i % 3, "y": 3.0 * i} for i in range(40)]
+    write("train.csv", rows)
+    trained(2, target="y", missing="mean")
+    mean = lb.data.read("table", root="train.csv", target="y", missing="mean").normalize.mean[0]
+    write("new.csv", [{"a": "NA", "b": 1}, {"a": repr(mean), "b": 1}, {"a": 3, "b": 1}])
+    result = leanbayes("predict", "run", "new.csv", "--json")
+    filled, same, other = means(result)
+    assert result.err == ""
+    assert filled == pytest.approx(same, rel=1e-6)
+    assert filled != pytest.approx(other, rel=1e-3)
+    write("new.csv", [{"a": 1e39, "b": 1}])
+    result = leanbayes("predict", "run", "new.csv")
+    assert (result.code, "infinite or missing" in result.err) == (5, True)
+
+
+KINDS = {"flat": -3.0, "house": 1.0, "villa": 6.0}
+
+
+def homes(count, kinds=tuple(KINDS), seed=0):
+    draw = np.random.default_rng(seed)
+    for _ in range(count):
+        kind, area, age = draw.choice(kinds), draw.normal(100, 30), draw.normal(20, 5)
+        price = 0.1 * area - 0.4 * age + KINDS[kind]
+        dear = "dear" if price > 8 else "fair" if price > 0 else "cheap"
+        yield {"area": area, "kind": kind, "age": age, "price": price, "dear": dear}
+
+
+ALL = ("--part", "train", "--set", "test=0", "--set", "validation=0", "--json")
+
+
+@pytest.mark.parametrize("kinds", [tuple(KINDS), ("villa", "flat")])
+def test_another_table_is_scored_as_it_is_predicted(leanbayes, trained, kinds):
+    """Columns in another order, and without one of the categories."""
+    write("train.csv", list(homes(60)))
+    trained(5, target="price", drop=["dear"])
+    rows = [dict(reversed(row.items())) for row in homes(50, kinds, seed=1)]
+    write("new.csv", rows)
+    found = np.array(means(leanbayes("predict", "run", "new.csv", "--json")))
+    rmse = np.sqrt(np.mean((found - [row["price"] for row in rows]) ** 2))
+    scored = leanbayes("evaluate", "run", "--root", "new.csv", *ALL)
+    assert json.loads(scored.out)["rmse"] == pytest.approx(rmse, rel=1e-5)
+    suite = leanbayes("evaluate", "run", "--root", "new.csv", "--suite", "quick", *ALL)
+    assert json.loads(suite.out)["rmse"] == pytest.approx(rmse, rel=1e-5)
+
+
+def test_labels_of_another_table_count_by_their_names(leanbayes, trained):
+    write("train.csv", list(homes(60)))
+    trained(5, outputs=3, target="dear", task="classification", drop=["price"])
+    rows = [row for row in homes(60, seed=1) if row["dear"] != "cheap"]
+    write("new.csv", rows)
+    found = json.loads(leanbayes("predict", "run", "new.csv", "--json").out)["rows"]
+    right = [row["label"] == truth["dear"] for row, truth in zip(found, rows, strict=True)]
+    scored = leanbayes("evaluate", "run", "--root", "new.csv", *ALL)
+    assert scored.err == ""
+    assert json.loads(scored.out)["accuracy"] == pytest.approx(np.mean(right))
+    write("new.csv", [*rows, {**rows[0], "dear": "free"}])
+    scored = leanbayes("evaluate", "run", "--root", "new.csv", *ALL)
+    assert scored.code == 5
+    assert f"row {len(rows) + 1} of target 'dear' is 'free'" in scored.err
+
+
+def test_the_runs_own_table_is_read_bit_for_bit(trained):
+    write("train.csv", list(homes(60)))
+    options = {"root": "train.csv", "target": "price", "drop": ["dear"], "seed": 3}
+    trained(5, **{key: value for key, value in options.items() if key != "root"})
+    first = lb.data.read("table", **options)
+    again = table_again(Card.read(Path("run")).data, **options)
+    for part in ("train", "validation", "test"):
+        for one, two in zip(getattr(first, part), getattr(again, part), strict=True):
+            assert one.equal(two)
