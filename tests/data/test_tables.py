@@ -110,7 +110,9 @@ def test_no_held_out_rows_is_possible(houses):
 def test_a_missing_cell_is_named_or_filled_with_the_training_mean(tmp_path, gap):
     rows = "\n".join(f"{gap if i == 2 else i},{i}" for i in range(10))
     root = written(tmp_path, f"x,y\n{rows}\n")
-    with pytest.raises(DataError, match=r'row 3 of column \'x\' is missing; write missing="mean"'):
+    with pytest.raises(
+        DataError, match=r'row 3 of column \'x\' is missing.*; write missing="mean"'
+    ):
         table(root=root, target="y")
     data = table(root=root, target="y", missing="mean", validation=0.0, test=0.0)
     assert data.train[0][2].item() == 0.0
@@ -129,6 +131,11 @@ def test_a_missing_cell_is_named_or_filled_with_the_training_mean(tmp_path, gap)
         ("x,y\n1,\n2,2\n", "row 1 of column 'y' is missing; expected a target"),
         ("x,y\n1,big\n2,2\n", "row 1 of target 'y' is 'big'.*task=\"classification\""),
         ("x,y\n,1\n,2\n", "empty in the training rows"),
+        (",x,y\n0,1,2\n1,2,3\n", "a column has no name, such as an index"),
+        ('x,y\n"1,5",1\n"-2,0",2\n', "column 'x' holds '1,5', which is no number here"),
+        ('x,y\n"1,234,567",1\n"20,000",2\n', "'1,234,567'.*1234.5, or categorical"),
+        ("x,y\n5%,1\n7.5 %,2\n", "'5%', which is no number"),
+        ("x,y\n$1.50,1\n$20,2\n", "which is no number"),
     ],
 )
 def test_a_bad_file_is_refused_by_row_and_column(tmp_path, text, message):
@@ -142,6 +149,27 @@ def test_an_identifier_is_not_taken_for_a_category(tmp_path):
     root = written(tmp_path, f"who,y\n{rows}\n")
     with pytest.raises(DataError, match=r"1100 categories.*drop=\['who'\]"):
         table(root=root, target="y", validation=0.0, test=0.0)
+
+
+def test_codes_with_underscores_are_words(tmp_path):
+    """Python's float("1_2") is 12."""
+    root = written(tmp_path, "x,y\n" + "".join(f"{i % 3}_2,{i}\n" for i in range(30)))
+    assert table(root=root, target="y").columns[0].categories == ("0_2", "1_2", "2_2")
+    with pytest.raises(DataError, match="target 'x' is '0_2'"):
+        table(root=root, target="x")
+
+
+def test_free_text_is_not_taken_for_categories_unless_it_is_asked_for(tmp_path):
+    root = written(tmp_path, "text,y\n" + "".join(f"note no {i},{i}\n" for i in range(50)))
+    with pytest.raises(DataError, match=r"40 different words in 40 training rows.*drop=\['text'\]"):
+        table(root=root, target="y")
+    assert table(root=root, target="y", categorical="text").train[0].shape == (40, 40)
+
+
+def test_a_missing_label_is_shown_as_it_is_written(tmp_path):
+    root = written(tmp_path, "x,y\n1,none\n2,scratch\n3,dent\n")
+    with pytest.raises(DataError, match=r"row 1 of column 'y' is missing \(none\)"):
+        table(root=root, target="y", task="classification")
 
 
 @pytest.mark.parametrize(

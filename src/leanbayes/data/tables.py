@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isinf, nan
@@ -25,6 +26,9 @@ Names = str | Sequence[str]
 
 MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 MOST_CATEGORIES: Final = 1000
+FEW: Final = 20  # categories that a table may have however few its rows
+# A decimal comma, thousands with separators, per cent or a currency.
+OTHER_NUMBERS: Final = re.compile(r"[-+]?[$€£]?[-+]?(\d+|\d{1,3}([., ']\d{3})+)([.,]\d+)? ?[%$€£]?")
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,14 @@ def table(  # noqa: PLR0913
     """Read a table from a CSV or parquet file; the first row of a CSV file names the columns.
 
     Columns of numbers are standardised by the training rows. A column of words gives one input a
-    category of the training rows; a category seen later only gives zeros.
+    category of the training rows; a category seen later only gives zeros. Numbers are written as
+    1234.5.
 
     Args:
         root: The file, `*.csv` or `*.parquet` (needs pyarrow).
         target: Column or columns to predict.
         task: "regression", "classification" or "binary" (two labels).
-        categorical: Columns of numbers that are names, such as codes.
+        categorical: Columns of numbers that are names, such as codes, and of words however many.
         drop: Columns to leave out.
         missing: "error", or "mean" to fill gaps with the training mean (a category: zeros).
         validation: Part of all rows that is held out for choices.
@@ -91,6 +96,10 @@ def table(  # noqa: PLR0913
     features = [name for name in cells if name not in {*targets, *left_out}]
     if not targets or not features:
         raise ConfigError(f"{root}: expected a target and a feature among {list(cells)}")
+    if "" in features:
+        raise DataError(
+            f"{root}: a column has no name, such as an index; name it or write drop=['']"
+        )
     rows = split_rows(len(cells[targets[0]]), validation, test, seed)
     columns = tuple(_column(name, cells[name], rows[0], name in codes) for name in features)
     if missing == "error":
@@ -234,7 +243,8 @@ def _number(cell: str) -> float | None:
     if cell.lower() in MISSING:
         return nan
     try:
-        return float(cell)
+        # Python reads 1_2 as 12, which in a table is a code.
+        return None if "_" in cell else float(cell)
     except ValueError:
         return None
 
@@ -256,7 +266,25 @@ def _column(name: str, cells: Sequence[str], train: Rows, codes: bool) -> Column
             f"column {name!r} has {len(categories)} categories in the training rows; expected 1 to "
             f"{MOST_CATEGORIES}; write drop=[{name!r}] to leave it out"
         )
+    if not codes:
+        _check_words(name, cells, categories, len(train))
     return Column(name, tuple(categories))
+
+
+def _check_words(name: str, cells: Sequence[str], categories: list[str], rows: int) -> None:
+    """Refuse numbers in another form and free text, which would be a category a row."""
+    known = [cell for cell in cells if cell.lower() not in MISSING]
+    if known and all(OTHER_NUMBERS.fullmatch(cell) for cell in known):
+        raise DataError(
+            f"column {name!r} holds {known[0]!r}, which is no number here; write it as 1234.5, or "
+            f"categorical=[{name!r}]"
+        )
+    if len(categories) > max(FEW, rows // 2):
+        raise DataError(
+            f"column {name!r} has {len(categories)} different words in {rows} training rows, such "
+            f"as {categories[0][:40]!r}: too few rows each to learn from; write drop=[{name!r}], "
+            f"or categorical=[{name!r}] to take it all the same"
+        )
 
 
 def _number_column(name: str, numbers: Sequence[float | None], train: Rows) -> Column:
@@ -284,7 +312,8 @@ def check_complete(root: str, cells: Cells, names: Sequence[str], advice: str = 
     for name in names:
         for row, cell in enumerate(cells[name], 1):
             if cell.lower() in MISSING:
-                raise DataError(f"{root}: row {row} of column {name!r} is missing{advice}")
+                found = f" ({cell})" if cell else ""
+                raise DataError(f"{root}: row {row} of column {name!r} is missing{found}{advice}")
 
 
 def _table_scale(columns: Sequence[Column], x: Array) -> Normalize:
