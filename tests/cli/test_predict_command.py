@@ -75,6 +75,14 @@ def test_an_unreadable_image_is_skipped_and_listed_and_the_exit_code_is_5(
     assert [entry["file"] for entry in found["skipped"]] == ["images/bad.png"]
 
 
+def test_hidden_files_are_no_images_and_a_link_to_nothing_is_told_of(leanbayes, finished, folder):
+    (folder / "images" / "._0.png").write_bytes(b"what some systems leave beside a file")
+    assert leanbayes("predict", finished, "images").code == 0
+    (folder / "images" / "gone.png").symlink_to("nowhere.png")
+    result = leanbayes("predict", finished, "images")
+    assert (result.code, "skipped images/gone.png" in result.err) == (5, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

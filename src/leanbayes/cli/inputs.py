@@ -189,7 +189,11 @@ def check_paths(paths: Sequence[Path]) -> None:
 
 
 def _images(path: Path) -> list[Path]:
-    """Image files at a path, of a folder those below it, in the order of their names."""
+    """Image files at a path, of a folder those below it, in the order of their names.
+
+    Hidden ones are no images, as in training. A link to nothing is there to be told of.
+    """
     if path.is_dir():
-        return sorted(p for p in path.rglob("*") if p.suffix.lower() in IMAGES and p.is_file())
+        found = (p for p in path.rglob("[!.]*") if p.suffix.lower() in IMAGES)
+        return sorted(p for p in found if not p.is_dir())
     return [path] if path.suffix.lower() in IMAGES else []
