@@ -216,3 +216,28 @@ def test_buffers_that_a_forward_pass_replaces_are_put_back(looks_at_data):
     assert not passes.any()
     assert not average.any()
     assert len(net.table) >= 5  # a cache that has grown is no state
+
+
+class LayerDrop(nn.Module):
+    """Leaves each of its layers out of a pass by chance in training, as speech encoders do."""
+
+    def __init__(self, rate, layers=4):
+        super().__init__()
+        self.rate = rate
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(layers))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        for layer in self.layers:
+            if not self.training or torch.rand(()) >= self.rate:
+                x = x + torch.tanh(layer(x))
+        return self.head(x)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_layers_that_chance_leaves_out_of_training_passes_convert(seed):
+    torch.manual_seed(seed)
+    model = lb.bayesianize(LayerDrop(0.5), lb.MeanField(), example=torch.randn(5, 4))
+    assert len(model.report.converted) == 5
+    with pytest.raises(lb.ConversionError, match=r"layers\.0\.bias does not act in training"):
+        lb.bayesianize(LayerDrop(1.0), lb.MeanField(), example=torch.randn(5, 4))
