@@ -147,6 +147,22 @@ def test_a_forward_that_fails_on_the_example_leaves_the_network_as_it_was():
     assert unchanged(net, before)
 
 
+def test_a_network_that_is_wrapped_for_several_processes_is_refused(tmp_path):
+    """What conversion adds would be unknown to the wrapper: every process would learn its own."""
+    address = f"file://{tmp_path / 'meeting'}"
+    torch.distributed.init_process_group("gloo", init_method=address, rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(nn.Linear(3, 2))
+        with pytest.raises(lb.ConversionError, match=r"DistributedDataParallel.*wrapped\.module"):
+            lb.bayesianize(wrapped, lb.MeanField())
+        assert type(wrapped.module) is nn.Linear
+    finally:
+        torch.distributed.destroy_process_group()
+    with pytest.raises(lb.ConversionError, match=r"'1' is wrapped in DataParallel"):
+        net = nn.Sequential(nn.Linear(3, 3), nn.DataParallel(nn.Linear(3, 2)))
+        lb.bayesianize(net, lb.MeanField())
+
+
 def test_groups_that_do_not_divide_the_rows():
     model = lb.bayesianize(nn.Linear(3, 2), lb.MeanField())
     with pytest.raises(lb.PlanError, match="5 rows cannot be cut into 2"):

@@ -19,6 +19,7 @@ from leanbayes.report import Skipped
 from leanbayes.select import Site
 
 PARAMETRISED = "has parametrisations, which own its weight"
+WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 NO_PARAMETER = "its weight is no Parameter (weight_norm, pruning?)"
 Slots = Mapping[str, dict[str, Posterior]]  # by layer name, then by tensor
 
@@ -49,11 +50,7 @@ def survey(net: nn.Module, *, dropout: bool = False) -> Survey:
     sites: list[Site] = []
     skipped: list[Skipped] = []
     for name, module in net.named_modules():
-        if isinstance(module, Host) or type(module).__name__ == "BayesianModel":
-            raise ConversionError(
-                f"'{name or 'the network'}' is Bayesian already; converting twice would stack two "
-                "posteriors. Go back first: net = lb.collapse(model)"
-            )
+        _check_plain(name or "the network", module)
         host = host_of(type(module))
         if host is not None and host.kind == "dropout" and not dropout:
             host = None
@@ -63,6 +60,21 @@ def survey(net: nn.Module, *, dropout: bool = False) -> Survey:
         elif reason is not None:
             skipped.append(Skipped(name, type(module).__name__, reason))
     return Survey(tuple(sites), tuple(skipped))
+
+
+def _check_plain(name: str, module: nn.Module) -> None:
+    if isinstance(module, Host) or type(module).__name__ == "BayesianModel":
+        raise ConversionError(
+            f"'{name}' is Bayesian already; converting twice would stack two posteriors. Go back "
+            "first: net = lb.collapse(model)"
+        )
+    if isinstance(module, WRAPPERS):
+        kind = type(module).__name__
+        raise ConversionError(
+            f"'{name}' is wrapped in {kind}, which keeps in step only what it was given: not what "
+            f"a conversion adds. Convert first, then wrap: model = lb.bayesianize(wrapped.module, "
+            f"...), then {kind}(model)"
+        )
 
 
 def _refusal(net: nn.Module, name: str, module: nn.Module, host: type[Host] | None) -> str | None:
