@@ -163,6 +163,26 @@ def test_a_network_that_is_wrapped_for_several_processes_is_refused(tmp_path):
         lb.bayesianize(net, lb.MeanField())
 
 
+@pytest.mark.parametrize("where", ["whole", "part", "in_place"])
+def test_a_compiled_network_converts_with_an_example(where):
+    """Draws by key cannot be traced, so that the proof runs without the graphs."""
+    net, x = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), torch.randn(6, 4)
+    expected = net(x)
+    if where == "in_place":
+        net.compile(backend="eager")
+    elif where == "part":
+        net[0] = torch.compile(net[0], backend="eager")
+    else:
+        net = torch.compile(net, backend="eager")
+    model = lb.bayesianize(net, lb.MeanField(init_std=0.5), example=x).eval()
+    assert len(model.report.converted) == 2
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), expected)
+    first, again = (lb.predict(model, x, likelihood=lb.Categorical(), seed=0) for _ in range(2))
+    assert torch.equal(first.probs, again.probs)
+    torch.compiler.reset()
+
+
 def test_groups_that_do_not_divide_the_rows():
     model = lb.bayesianize(nn.Linear(3, 2), lb.MeanField())
     with pytest.raises(lb.PlanError, match="5 rows cannot be cut into 2"):

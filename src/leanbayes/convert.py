@@ -18,7 +18,7 @@ from leanbayes.likelihood import needed
 from leanbayes.liveness import check_alive, tied_slots, untouched
 from leanbayes.methods.base import Method, checked_method
 from leanbayes.model import BayesianModel, is_sequence_first, unwrap
-from leanbayes.modes import mixes_rows
+from leanbayes.modes import mixes_rows, uncompiled
 from leanbayes.plan import Scope, call
 from leanbayes.posteriors.base import Posterior
 from leanbayes.report import ConversionReport, Converted, Skipped
@@ -115,7 +115,8 @@ def assemble(draft: Draft, example: Any = None) -> BayesianModel:
         model = BayesianModel(net, draft.method, scope, report, likelihood=draft.likelihood)
         model.flags, model.fingerprint = flags, fingerprint
         if example is not None:
-            check_alive(model, example)
+            with uncompiled(model):  # a graph cannot draw by key
+                check_alive(model, example)
         else:
             model.shared = tied_slots(net)
     except BaseException:
