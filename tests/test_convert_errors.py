@@ -158,8 +158,8 @@ def test_a_network_that_is_wrapped_for_several_processes_is_refused(tmp_path):
         assert type(wrapped.module) is nn.Linear
     finally:
         torch.distributed.destroy_process_group()
+    net = nn.Sequential(nn.Linear(3, 3), nn.DataParallel(nn.Linear(3, 2)))
     with pytest.raises(lb.ConversionError, match=r"'1' is wrapped in DataParallel"):
-        net = nn.Sequential(nn.Linear(3, 3), nn.DataParallel(nn.Linear(3, 2)))
         lb.bayesianize(net, lb.MeanField())
 
 
