@@ -46,6 +46,7 @@ RANKS = {
     "methods": 5,
     "settle": 6,
     "model": 6,
+    "reads": 6,
     "liveness": 7,
     "budget": 7,
     "modes": 7,

@@ -23,6 +23,7 @@ from leanbayes.model import BayesianModel
 from leanbayes.noise import KeyedNoise
 from leanbayes.plan import MEAN, Plan, call, count_rows, fold
 from leanbayes.posteriors.base import Posterior
+from leanbayes.reads import reads_beside_layers
 from leanbayes.rows_apart import rows_apart
 from leanbayes.surgery import hosts
 
@@ -40,11 +41,17 @@ def check_alive(model: BayesianModel, example: Any) -> None:
         with _full_precision(model), rows_apart(model):
             check_rows(model, example)
             check_folds(model, example)
+        read = _read_beside(model, example)
         evaluated = _uses_in_evaluation(model, example)
         trained, dead = _uses_in_training(model, example, evaluated)
     for where, uses in (("in training", trained), ("in eval() with no_grad()", evaluated)):
         _raise_bypassed(model, _missing(model, uses), where)
     _raise_keys(sorted(dead), "runs, but the output does not depend on it")
+    _raise_keys(
+        read,
+        "is used by the network itself beside its layer, without noise there: let a layer of the "
+        "same Parameter do that (head.weight = embed.weight), and both share a draw",
+    )
     model.shared = _used_often(trained | evaluated)
 
 
@@ -77,6 +84,13 @@ def _uses_in_evaluation(model: BayesianModel, example: Any) -> Uses:
     with torch.no_grad(), _tracing(model) as trace:
         call(model, example, plan=plan)
     return Counter(trace)
+
+
+def _read_beside(model: BayesianModel, example: Any) -> list[str]:
+    """Keys of the tensors that the network reads by itself, too."""
+    model.eval()
+    with torch.no_grad():
+        return reads_beside_layers(model.net, lambda: call(model, example, plan=MEAN))
 
 
 def _missing(model: BayesianModel, uses: Uses) -> list[tuple[Host, str]]:

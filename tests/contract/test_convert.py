@@ -241,3 +241,61 @@ def test_layers_that_chance_leaves_out_of_training_passes_convert(seed):
     assert len(model.report.converted) == 5
     with pytest.raises(lb.ConversionError, match=r"layers\.0\.bias does not act in training"):
         lb.bayesianize(LayerDrop(1.0), lb.MeanField(), example=torch.randn(5, 4))
+
+
+class ReadBeside(nn.Module):
+    """Looks words up in an embedding, and scores them by its weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(7, 4)
+        self.mix = nn.Linear(4, 4)
+
+    def forward(self, ids):
+        self.mix.weight.new_zeros(2)  # type and device are no values
+        x = self.mix(self.embed(ids)).type_as(self.embed.weight).mean(1)
+        return x @ self.embed.weight.T
+
+
+class ReadInStock(ReadBeside):
+    """The same product by a layer that shares the weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Linear(4, 7, bias=False)
+        self.words.weight = self.embed.weight
+
+    def forward(self, ids):
+        return self.words(self.mix(self.embed(ids)).mean(1))
+
+
+def test_a_weight_that_the_network_reads_beside_its_layer_is_refused():
+    """Half of it would be drawn and half would not."""
+    ids, net = torch.randint(0, 7, (5, 3)), ReadBeside()
+    with pytest.raises(lb.ConversionError, match=r"^embed\.weight is used by the network itself"):
+        lb.bayesianize(net, lb.MeanField(), example=ids)
+    assert type(net.embed) is nn.Embedding
+    assert not net.embed._forward_hooks
+    head = lb.MeanField(select=lb.select.by_name("mix"))
+    assert len(lb.bayesianize(net, head, example=ids).report.converted) == 1
+    words = lb.MeanField(select=~lb.select.by_name("words"))  # reads it too, and is a layer
+    assert len(lb.bayesianize(ReadInStock(), words, example=ids).report.converted) == 2
+    assert len(lb.bayesianize(ReadInStock(), lb.MeanField(), example=ids).report.converted) == 3
+
+
+class ReadTwice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(nn.functional.linear(self.fc(x), self.fc.weight))
+
+
+def test_factors_and_masks_of_weights_do_not_reach_what_a_network_reads_either():
+    x = torch.randn(5, 4)
+    for method in (lb.RankOne(), lb.SharedEnsemble(), lb.DropConnect(rate=0.3), lb.SWAG()):
+        with pytest.raises(lb.ConversionError, match=r"^fc\.weight is used by the network itself"):
+            lb.bayesianize(ReadTwice(), method, example=x)
+    for method in (lb.MAP(), lb.MCDropout(rate=0.3)):  # masks of activations leave the weights
+        lb.bayesianize(ReadTwice(), method, example=x)
