@@ -36,8 +36,10 @@ def param_groups(
     Example:
         >>> import leanbayes as lb, torch
         >>> model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField())
-        >>> [(g["name"], g["lr"], g["weight_decay"]) for g in
-        ...  lb.param_groups(model, lr=1e-4, posterior_lr=1e-3, weight_decay=2e-4)]
+        >>> [
+        ...     (g["name"], g["lr"], g["weight_decay"])
+        ...     for g in lb.param_groups(model, lr=1e-4, posterior_lr=1e-3, weight_decay=2e-4)
+        ... ]
         [('mean', 0.0001, 0.0), ('posterior', 0.001, 0.0)]
     """
     inner = unwrap(model)

@@ -146,8 +146,11 @@ def settings_of(
             something is said of optimiser or rate. The usual rate is one of fine-tuning.
 
     Example:
-        >>> tables = {"model": {"name": "lenet"}, "data": {"name": "digits"},
-        ...     "method": {"name": "mean_field", "fields": {"prior_std": 0.5}}}
+        >>> tables = {
+        ...     "model": {"name": "lenet"},
+        ...     "data": {"name": "digits"},
+        ...     "method": {"name": "mean_field", "fields": {"prior_std": 0.5}},
+        ... }
         >>> settings_of(tables).method.prior_std
         0.5
         >>> settings_of({**tables, "fit": {"epochz": 2}})

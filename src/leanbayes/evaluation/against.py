@@ -29,10 +29,16 @@ def against(evaluation: Evaluation, reference: Evaluation) -> dict[str, float]:
     Example:
         >>> def found(clean, fog):
         ...     shift = {"name": "fog", "severity": 1}
-        ...     return {"splits": {
-        ...         "test": {"kind": "clean", "figures": {"accuracy": clean}},
-        ...         "corrupted/fog/1": {
-        ...             "kind": "corrupted", "shift": shift, "figures": {"accuracy": fog}}}}
+        ...     return {
+        ...         "splits": {
+        ...             "test": {"kind": "clean", "figures": {"accuracy": clean}},
+        ...             "corrupted/fog/1": {
+        ...                 "kind": "corrupted",
+        ...                 "shift": shift,
+        ...                 "figures": {"accuracy": fog},
+        ...             },
+        ...         }
+        ...     }
         >>> against(found(1.0, 0.75), found(1.0, 0.5))
         {'ce_fog': 0.5, 'mce': 0.5, 'relative_mce': 0.5}
     """

@@ -34,11 +34,13 @@ class Compose(Method, name="compose"):
 
     Example:
         >>> import leanbayes as lb
-        >>> method = lb.Compose([
-        ...     (lb.select.norms, lb.Patching(where="norm")),
-        ...     (lb.select.convs, lb.RankOne()),
-        ...     (lb.select.output, lb.MeanField()),
-        ... ])
+        >>> method = lb.Compose(
+        ...     [
+        ...         (lb.select.norms, lb.Patching(where="norm")),
+        ...         (lb.select.convs, lb.RankOne()),
+        ...         (lb.select.output, lb.MeanField()),
+        ...     ]
+        ... )
         >>> method.index_members
         4
     """

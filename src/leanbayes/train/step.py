@@ -204,7 +204,8 @@ def _pieces(
 
 def _weighed(found: Objective, share: Any, other: Any) -> Tensor:
     """The NLL of a part by its labels, what else is in the loss by its OOD inputs."""
-    return found.loss * other + found.nll * (share - other)
+    loss: Tensor = found.loss * other + found.nll * (share - other)
+    return loss
 
 
 def _share(part: Tensor, whole: Tensor, likelihood: Likelihood) -> Any:
