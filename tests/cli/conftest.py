@@ -44,7 +44,7 @@ def python():
 def tiny(monkeypatch):
     """Make `--smoke` still smaller: two steps a method, and the named methods alone."""
     import leanbayes as lb
-    from leanbayes.cli import setting
+    from leanbayes.cli.demo import setting
 
     def shrink(*names, **more):
         known = lb.methods()

@@ -10,7 +10,7 @@ import torch
 import leanbayes as lb
 from leanbayes import records
 from leanbayes.cli import readers, smoke
-from leanbayes.cli.compare import compare
+from leanbayes.cli.compare.command import compare
 from leanbayes.data.dataset import Data, Normalize
 
 FEW = ["--set", "data.options.images=64", "--smoke"]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import leanbayes as lb
-from leanbayes.cli.compare_ask import Ask
-from leanbayes.cli.compare_data import Sets
-from leanbayes.cli.compare_settings import labelled, lineup_of
-from leanbayes.cli.compare_words import SWITCHES, command_of
+from leanbayes.cli.compare.ask import Ask
+from leanbayes.cli.compare.data import Sets
+from leanbayes.cli.compare.settings import labelled, lineup_of
+from leanbayes.cli.compare.words import SWITCHES, command_of
 from leanbayes.recipes.tables import table, tables
 
 NAME = "cifar10-wrn"

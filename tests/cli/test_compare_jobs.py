@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from leanbayes.cli import readers, smoke
-from leanbayes.cli.compare_data import Sets
-from leanbayes.cli.compare_runs import Bench
+from leanbayes.cli.compare.data import Sets
+from leanbayes.cli.compare.runs import Bench
 from leanbayes.cli.settings_file import Named
 from leanbayes.data.dataset import Data
 
@@ -168,7 +168,7 @@ def test_no_run_begins_when_the_time_is_over_and_prices_are_measured(compare, jo
     _, whole = compare()
     compare.out.unlink()
     clock = chain([0.0, 0.0], repeat(100.0))  # when it begins, before the first runs, after them
-    command = sys.modules["leanbayes.cli.compare"]  # the package has a function of that name
+    command = sys.modules["leanbayes.cli.compare.command"]
     monkeypatch.setattr(command, "monotonic", lambda: next(clock))
     result, first = compare("--jobs", jobs, "--stop-after", 50)
     assert first["unfinished"] == 4 - len(by_seed(first)) == 4 - jobs

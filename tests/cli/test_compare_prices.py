@@ -9,10 +9,10 @@ import torch
 from scipy import stats
 
 import leanbayes as lb
-from leanbayes.cli.compare_kept import Kept
-from leanbayes.cli.compare_runs import Outcome
-from leanbayes.cli.compare_significance import significance
-from leanbayes.cli.compare_table import table_of
+from leanbayes.cli.compare.kept import Kept
+from leanbayes.cli.compare.runs import Outcome
+from leanbayes.cli.compare.significance import significance
+from leanbayes.cli.compare.table import table_of
 from leanbayes.cli.row_scores import row_scores
 from leanbayes.methods import partial
 

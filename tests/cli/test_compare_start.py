@@ -9,7 +9,7 @@ import torch
 
 import leanbayes as lb
 from leanbayes.cli.card import load_run
-from leanbayes.cli.compare_start import Starts
+from leanbayes.cli.compare.start import Starts
 
 TABLE = ("compare", "sklearn_table-wine", "--smoke", "--no-price")
 FILE = """
@@ -243,7 +243,7 @@ def test_the_start_of_a_seed_is_that_of_train_with_it(leanbayes, tmp_path, compa
 def test_starts_travel_to_other_processes_without_their_data():
     import pickle
 
-    from leanbayes.cli.compare_ask import Ask
+    from leanbayes.cli.compare.ask import Ask
     from leanbayes.cli.settings_file import settings_of
 
     settings = settings_of(

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import leanbayes as lb
-from leanbayes.cli import setting
-from leanbayes.cli.entries import Task, training_steps
-from leanbayes.cli.lineup import ENTRIES, lineup
-from leanbayes.cli.tuning import train
+from leanbayes.cli.demo import setting
+from leanbayes.cli.demo.entries import Task, training_steps
+from leanbayes.cli.demo.lineup import ENTRIES, lineup
+from leanbayes.cli.demo.tuning import train
 
 BY_LABEL = {entry.label: entry for entry in ENTRIES}
 

@@ -3,7 +3,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from leanbayes.cli.demo_report import verdict
+from leanbayes.cli.demo.report import verdict
 from leanbayes.cli.summary import METRICS, best, better, moments
 
 

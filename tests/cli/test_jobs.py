@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from leanbayes.cli.compare_tasks import Work
+from leanbayes.cli.compare.tasks import Work
 from leanbayes.cli.jobs import _serve, run_all
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from leanbayes.cli.compare_kept import folder_of
+from leanbayes.cli.compare.kept import folder_of
 from leanbayes.cli.record_file import alone, alone_in
 from leanbayes.errors import ConfigError
 

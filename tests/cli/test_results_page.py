@@ -8,8 +8,8 @@ import torch
 
 import leanbayes as lb
 from leanbayes.cli.report_command import markdown_of
-from leanbayes.cli.results_claims import verdicts
-from leanbayes.cli.results_starts import by_draws
+from leanbayes.cli.results.claims import verdicts
+from leanbayes.cli.results.starts import by_draws
 from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, Check, Claim
 from leanbayes.recipes.tables import table
 

@@ -12,12 +12,12 @@ from typing import Annotated
 
 import typer
 
-from leanbayes.cli.compare import compare
-from leanbayes.cli.demo import demo
+from leanbayes.cli.compare.command import compare
+from leanbayes.cli.compare.join import join
+from leanbayes.cli.demo.command import demo
 from leanbayes.cli.evaluate import evaluate
 from leanbayes.cli.experiment import experiment
 from leanbayes.cli.info import info
-from leanbayes.cli.join import join
 from leanbayes.cli.landscape import landscape
 from leanbayes.cli.launch import SETTINGS as LAUNCH
 from leanbayes.cli.launch import launch

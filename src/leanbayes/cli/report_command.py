@@ -59,7 +59,7 @@ def report(
 def markdown_of(results: Sequence[Path], out: Path) -> str:
     """The page of Markdown of a record of `leanbayes compare`, with the same from other starts."""
     from leanbayes.cli.record_file import COMPARED, record_in
-    from leanbayes.cli.results_page import page
+    from leanbayes.cli.results.page import page
     from leanbayes.errors import ConfigError
     from leanbayes.records import shown
 

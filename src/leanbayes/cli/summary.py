@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it imports torch
-    from leanbayes.cli.comparison import Comparison, Score
+    from leanbayes.cli.demo.comparison import Comparison, Score
 
 # Metric: +1 where more is better, -1 where less is.
 METRICS = {

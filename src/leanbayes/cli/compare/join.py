@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leanbayes.cli.compare_record import Record, text_of
-from leanbayes.cli.compare_table import table_of
+from leanbayes.cli.compare.record import Record, text_of
+from leanbayes.cli.compare.table import table_of
 from leanbayes.cli.record_file import COMPARED, check_place, record_in, save
 
 if TYPE_CHECKING:  # it imports torch
-    from leanbayes.cli.compare_runs import Outcome
+    from leanbayes.cli.compare.runs import Outcome
 
 Row = Mapping[str, Any]
 COMMON = ("data", "table", "parts")  # has to be the same in all files
@@ -81,7 +81,7 @@ class Joined:
 
     def take(self, path: Path, piece: Row) -> None:
         """The rows and starts of one more file."""
-        from leanbayes.cli.compare_start import Begun
+        from leanbayes.cli.compare.start import Begun
         from leanbayes.errors import CheckpointError
 
         try:
@@ -167,7 +167,7 @@ def _is_by_rows(found: Row) -> bool:
 
 def _check_same(path: Path, known: Row, row: Row) -> None:
     """Refuse a row with other settings; one that failed everywhere has none."""
-    from leanbayes.cli.compare_ask import telling
+    from leanbayes.cli.compare.ask import telling
     from leanbayes.errors import ConfigError
     from leanbayes.train.folder import differences
 

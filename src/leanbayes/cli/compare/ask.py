@@ -7,7 +7,7 @@ from typing import Any
 
 import leanbayes as lb
 from leanbayes.cli.card import PLACES
-from leanbayes.cli.compare_suite import SuiteAsk
+from leanbayes.cli.compare.suite import SuiteAsk
 from leanbayes.cli.figures import size_of
 from leanbayes.cli.prepare import Prepared
 from leanbayes.cli.settings_file import Named, RunSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import leanbayes as lb
 from leanbayes.cli.card import first_inputs
-from leanbayes.cli.compare_data import Sets
+from leanbayes.cli.compare.data import Sets
 from leanbayes.cli.readers import DATA
 from leanbayes.cli.settings_file import Named, RunSettings, merged, settings_of
 from leanbayes.data.dataset import Data

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import leanbayes as lb
+from leanbayes.cli.demo.setting import Batches, Data, Settings
+from leanbayes.cli.demo.tuning import fine_tune, train
 from leanbayes.cli.progress import Tick
-from leanbayes.cli.setting import Batches, Data, Settings
-from leanbayes.cli.tuning import fine_tune, train
 
 BASELINE = "map"
 

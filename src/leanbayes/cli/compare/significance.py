@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from leanbayes.reporting.words import direction
 
 if TYPE_CHECKING:  # it imports torch
-    from leanbayes.cli.compare_runs import Outcome
+    from leanbayes.cli.compare.runs import Outcome
 
 LEVEL = 0.05
 Tests = Mapping[str, Mapping[str, Any]]

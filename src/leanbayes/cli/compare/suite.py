@@ -28,7 +28,7 @@ import torch
 
 import leanbayes as lb
 from leanbayes.cli.card import PLACES
-from leanbayes.cli.compare_data import Sets
+from leanbayes.cli.compare.data import Sets
 from leanbayes.cli.file_values import Reader
 from leanbayes.cli.prepare import Prepared
 from leanbayes.cli.settings_file import Named

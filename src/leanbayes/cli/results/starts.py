@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from leanbayes.cli.compare_ask import telling
-from leanbayes.cli.results_claims import verdicts
+from leanbayes.cli.compare.ask import telling
+from leanbayes.cli.results.claims import verdicts
 from leanbayes.errors import ConfigError
 from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, Claim
 

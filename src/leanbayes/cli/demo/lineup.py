@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import leanbayes as lb
-from leanbayes.cli.entries import BASELINE, Ensemble, Entry, PostHoc, Scored
-from leanbayes.cli.setting import Settings
+from leanbayes.cli.demo.entries import BASELINE, Ensemble, Entry, PostHoc, Scored
+from leanbayes.cli.demo.setting import Settings
 
 
 def _scales(settings: Settings) -> float:

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leanbayes.cli.compare_significance import carried, significance
+from leanbayes.cli.compare.significance import carried, significance
 from leanbayes.cli.record_file import COMPARED, earlier, refuse_others
 from leanbayes.cli.summary import moments
 
 if TYPE_CHECKING:  # they import torch
-    from leanbayes.cli.compare_ask import Run
-    from leanbayes.cli.compare_runs import Bench, Outcome, Rows
-    from leanbayes.cli.compare_start import Begun
+    from leanbayes.cli.compare.ask import Run
+    from leanbayes.cli.compare.runs import Bench, Outcome, Rows
+    from leanbayes.cli.compare.start import Begun
 
 Row = Mapping[str, Any]
 
@@ -210,7 +210,7 @@ class Record:
         self._keep_starts(out, found.get("start"))
 
     def _keep_starts(self, out: Path, found: Any) -> None:
-        from leanbayes.cli.compare_start import Begun
+        from leanbayes.cli.compare.start import Begun
         from leanbayes.errors import CheckpointError
 
         if self.start is None or found is None:
@@ -222,7 +222,7 @@ class Record:
 
     def _check(self, out: Path, row: Row, runs: Sequence[Outcome], bench: Bench) -> None:
         """Refuse what this command would lose or mix with something else."""
-        from leanbayes.cli.compare_ask import telling
+        from leanbayes.cli.compare.ask import telling
         from leanbayes.errors import ConfigError
 
         label, strange = row["method"], [r.seed for r in runs if r.seed not in self.seeds]
@@ -239,7 +239,7 @@ class Record:
 
     def outcomes(self, row: Row) -> list[Outcome]:
         """The runs of a row as they were."""
-        from leanbayes.cli.compare_runs import Outcome
+        from leanbayes.cli.compare.runs import Outcome
 
         runs = row.get("runs", [])
         common = {key: row[key] for key in ("config", "parameters", "parameters_added") if runs}

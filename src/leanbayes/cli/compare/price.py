@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import leanbayes as lb
-from leanbayes.cli.compare_ask import Ask
+from leanbayes.cli.compare.ask import Ask
 from leanbayes.cli.figures import batches
 from leanbayes.cli.prepare import Prepared, fitted
 from leanbayes.cli.settings_file import RunSettings

@@ -19,8 +19,8 @@ import torch
 
 import leanbayes as lb
 from leanbayes.cli.card import MODEL
-from leanbayes.cli.compare_ask import Ask, arguments_of, config_of, seeded, telling
-from leanbayes.cli.compare_data import Sets
+from leanbayes.cli.compare.ask import Ask, arguments_of, config_of, seeded, telling
+from leanbayes.cli.compare.data import Sets
 from leanbayes.cli.prepare import Prepared, prepare
 from leanbayes.cli.settings_file import RunSettings
 from leanbayes.convert import fingerprint_of

@@ -12,8 +12,8 @@ from leanbayes.cli.summary import METRICS, best, better, summarise
 from leanbayes.cli.table import filled, render
 
 if TYPE_CHECKING:  # they import torch
-    from leanbayes.cli.comparison import Comparison
-    from leanbayes.cli.setting import Settings
+    from leanbayes.cli.demo.comparison import Comparison
+    from leanbayes.cli.demo.setting import Settings
 
 SCORES = ("method", "accuracy", "NLL", "ECE", "Brier", "OOD total", "OOD epist.")
 PRICES = ("price", "added", "step", "training", "prediction", "draws", "seconds")
@@ -71,7 +71,7 @@ def _method(row: dict[str, Any], first: Comparison, settings: Settings) -> dict[
 
 def _note(label: str, settings: Settings) -> str:
     """Where an entry leaves the common recipe, in words and numbers."""
-    from leanbayes.cli.lineup import ENTRIES
+    from leanbayes.cli.demo.lineup import ENTRIES
 
     notes = {entry.label: entry.note for entry in ENTRIES}
     return notes.get(label, "").format(**asdict(settings.choices))

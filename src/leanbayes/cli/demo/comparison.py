@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 import leanbayes as lb
-from leanbayes.cli.demo_suite import evaluated
-from leanbayes.cli.entries import Entry, Task, training_steps
-from leanbayes.cli.lineup import lineup
+from leanbayes.cli.demo.entries import Entry, Task, training_steps
+from leanbayes.cli.demo.lineup import lineup
+from leanbayes.cli.demo.setting import Data, Settings
+from leanbayes.cli.demo.suite import evaluated
+from leanbayes.cli.demo.tuning import train
 from leanbayes.cli.progress import Tick, stage
-from leanbayes.cli.setting import Data, Settings
-from leanbayes.cli.tuning import train
 from leanbayes.prediction import Classification
 
 PIECE = 500  # images a step of the progress bar in prediction

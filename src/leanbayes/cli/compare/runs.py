@@ -13,12 +13,12 @@ import torch
 
 import leanbayes as lb
 from leanbayes.cli.card import first_inputs
-from leanbayes.cli.compare_ask import Ask, Run, arguments_of, config_of, seeded, untrained
-from leanbayes.cli.compare_data import Sets
-from leanbayes.cli.compare_price import FAILURES, priced, unpriced
-from leanbayes.cli.compare_settings import Lineup
-from leanbayes.cli.compare_start import Begun, Starts
-from leanbayes.cli.compare_suite import SuiteAsk
+from leanbayes.cli.compare.ask import Ask, Run, arguments_of, config_of, seeded, untrained
+from leanbayes.cli.compare.data import Sets
+from leanbayes.cli.compare.price import FAILURES, priced, unpriced
+from leanbayes.cli.compare.settings import Lineup
+from leanbayes.cli.compare.start import Begun, Starts
+from leanbayes.cli.compare.suite import SuiteAsk
 from leanbayes.cli.figures import Judge, Judged
 from leanbayes.cli.prepare import Prepared, prepare, with_weights
 from leanbayes.cli.readers import part_of

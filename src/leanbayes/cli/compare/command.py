@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leanbayes.cli.compare_record import Record, text_of
-from leanbayes.cli.compare_table import is_shown, table_of
-from leanbayes.cli.compare_words import command_of, own_changes, tables_of, word_of
+from leanbayes.cli.compare.record import Record, text_of
+from leanbayes.cli.compare.table import is_shown, table_of
+from leanbayes.cli.compare.words import command_of, own_changes, tables_of, word_of
 from leanbayes.cli.record_file import alone, check_place, save
 
 if TYPE_CHECKING:  # they import torch
-    from leanbayes.cli.compare_ask import Ask, Run
-    from leanbayes.cli.compare_data import Sets
-    from leanbayes.cli.compare_kept import Kept
-    from leanbayes.cli.compare_runs import Bench, Outcome
-    from leanbayes.cli.compare_settings import Lineup
-    from leanbayes.cli.compare_suite import SuiteAsk
-    from leanbayes.cli.compare_tasks import Task
+    from leanbayes.cli.compare.ask import Ask, Run
+    from leanbayes.cli.compare.data import Sets
+    from leanbayes.cli.compare.kept import Kept
+    from leanbayes.cli.compare.runs import Bench, Outcome
+    from leanbayes.cli.compare.settings import Lineup
+    from leanbayes.cli.compare.suite import SuiteAsk
+    from leanbayes.cli.compare.tasks import Task
 
 SMOKE_SEEDS = 2
 DEFAULT = "map,mean_field"
@@ -136,11 +136,11 @@ def compare(  # noqa: PLR0913
     Example: leanbayes compare fashion_mini --methods map,mean_field --out compare.json --smoke
     """
     given, more = dict(locals()), _until(stop_after)
-    from leanbayes.cli.compare_ask import Ask
-    from leanbayes.cli.compare_data import Sets
-    from leanbayes.cli.compare_kept import Kept, folder_of
-    from leanbayes.cli.compare_settings import labelled, lineup_of, parts_of
-    from leanbayes.cli.compare_suite import suite_asked
+    from leanbayes.cli.compare.ask import Ask
+    from leanbayes.cli.compare.data import Sets
+    from leanbayes.cli.compare.kept import Kept, folder_of
+    from leanbayes.cli.compare.settings import labelled, lineup_of, parts_of
+    from leanbayes.cli.compare.suite import suite_asked
 
     tables, parts, sets = tables_of(given), parts_of(part), Sets()
     rows_of_table = list(tables.get("methods", {})) if table is not None else []
@@ -204,8 +204,8 @@ def _bench(
     lineup: Lineup, ask: Ask, folder: Path | None, sets: Sets, seeds: Sequence[int]
 ) -> Bench:
     """What runs; with starts where a method begins at one."""
-    from leanbayes.cli.compare_runs import Bench
-    from leanbayes.cli.compare_start import Starts
+    from leanbayes.cli.compare.runs import Bench
+    from leanbayes.cli.compare.start import Starts
 
     if not lineup.has_starts:
         return Bench(lineup, ask, sets=sets)
@@ -252,7 +252,7 @@ def _run(
 
     One that fails leaves its words.
     """
-    from leanbayes.cli.compare_tasks import Work
+    from leanbayes.cli.compare.tasks import Work
     from leanbayes.cli.jobs import obeying_signals, run_all
 
     work, errors = Work(bench), dict[int, Exception]()

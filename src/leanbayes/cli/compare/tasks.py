@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from leanbayes.cli.compare_ask import Run
-from leanbayes.cli.compare_runs import Bench, Outcome
-from leanbayes.cli.compare_start import Begun
+from leanbayes.cli.compare.ask import Run
+from leanbayes.cli.compare.runs import Bench, Outcome
+from leanbayes.cli.compare.start import Begun
 
 Task = Run | int  # a run, or the seed of a start
 

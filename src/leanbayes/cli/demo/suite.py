@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import leanbayes as lb
-from leanbayes.cli.setting import Data, Settings
+from leanbayes.cli.demo.setting import Data, Settings
 
 KINDS, SEVERITIES = ("gaussian_noise", "defocus_blur", "contrast"), (1, 3, 5)
 CORRUPTED, FOREIGN = 100, 500  # images of a corruption; digits
@@ -19,7 +19,7 @@ def suite_of(data: Data) -> lb.Suite:
     """Test images, corrupted ones and digits.
 
     Example:
-        >>> from leanbayes.cli.setting import smoke_settings
+        >>> from leanbayes.cli.demo.setting import smoke_settings
         >>> [s.name for s in suite_of(Data.of(smoke_settings(0))).splits][-2:]
         ['corrupted/contrast/5', 'ood/digits']
     """

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leanbayes.cli.demo_report import record, text, write_report
+from leanbayes.cli.demo.report import record, text, write_report
 from leanbayes.cli.table import page_width
 
 if TYPE_CHECKING:  # they import torch
-    from leanbayes.cli.comparison import Comparison
-    from leanbayes.cli.setting import Data, Settings
+    from leanbayes.cli.demo.comparison import Comparison
+    from leanbayes.cli.demo.setting import Data, Settings
 
 PICTURED = "mean_field"
 
@@ -43,7 +43,7 @@ def demo(
     """
     start = time.perf_counter()
     _make_folder(out)
-    from leanbayes.cli.setting import Data, Settings, smoke_settings
+    from leanbayes.cli.demo.setting import Data, Settings, smoke_settings
 
     settings = smoke_settings(seed) if smoke else Settings(seed=seed)
     data = Data.of(settings, held_out=held_out)
@@ -64,7 +64,7 @@ def demo(
 
 def _compared(settings: Settings, data: Data, seeds: int) -> Sequence[Comparison]:
     """A comparison a seed; one after another, since a second would share the cores."""
-    from leanbayes.cli.comparison import compare
+    from leanbayes.cli.demo.comparison import compare
 
     every = range(settings.seed, settings.seed + seeds)
     return [
@@ -103,7 +103,7 @@ def _make_folder(out: Path) -> None:
 def _draw(out: Path, found: Comparison, data: Data) -> str | None:
     """The name of the picture; None, and a line on stderr, where matplotlib is missing."""
     try:
-        from leanbayes.cli.picture import draw_certain, ranked
+        from leanbayes.cli.demo.picture import draw_certain, ranked
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from leanbayes.cli.results_claims import POINT, verdicts
-from leanbayes.cli.results_starts import by_draws, check, claims, rivals_words, title
+from leanbayes.cli.results.claims import POINT, verdicts
+from leanbayes.cli.results.starts import by_draws, check, claims, rivals_words, title
 from leanbayes.recipes.cifar10_wrn_claims import CLAIMS, NOT_RUN
 from leanbayes.recipes.tables import table, tables
 from leanbayes.reporting.pairs import gain

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import leanbayes as lb
+from leanbayes.cli.demo.setting import Batches, Data, Settings
 from leanbayes.cli.progress import Tick
-from leanbayes.cli.setting import Batches, Data, Settings
 
 
 def train(settings: Settings, data: Data, tick: Tick) -> nn.Module:

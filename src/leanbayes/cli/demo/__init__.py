@@ -1,0 +1,1 @@
+"""`leanbayes demo`: the library's main job on embedded real data, in a few minutes."""

@@ -1,0 +1,1 @@
+"""The record of a comparison as a page of Markdown: `leanbayes report FILE --markdown PAGE`."""
