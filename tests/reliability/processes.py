@@ -45,9 +45,18 @@ def finish(process, patience=240):
 
 def has_begun(folder, patience=240):
     """Wait for the first checkpoint, so that kills fall into the run and not into imports."""
+    return _appears(folder, "checkpoints/step-*", patience)
+
+
+def has_ended(folder, patience=240):
+    """Wait for the digest that follows the last step."""
+    return _appears(folder, "digest", patience)
+
+
+def _appears(folder, pattern, patience):
     end = time.monotonic() + patience
     while time.monotonic() < end:
-        if any(Path(folder).glob("checkpoints/step-*")):
+        if any(Path(folder).glob(pattern)):
             return True
         time.sleep(0.01)
     return False
