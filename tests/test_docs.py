@@ -31,11 +31,27 @@ def test_the_settings_files_of_a_page_are_read():
         settings_of(tomllib.loads(text), data_names=DATA)
 
 
+def anchors_of(page):
+    """Headings as GitHub makes them names of places."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    heads = re.findall(r"^#+ (.*)$", text, flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}
+
+
 def test_every_local_link_leads_somewhere():
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if "://" in target:
+                continue
+            path, _, anchor = target.partition("#")
+            found = page.parent / path if path else page
+            assert found.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors_of(found), f"{page.name}: {target}"
+
+
+def test_every_page_is_listed_in_the_readme():
+    text = (ROOT / "README.md").read_text()
+    assert [page.name for page in PAGES if f"](docs/{page.name}" not in text] == ["README.md"]
 
 
 def test_the_readme_lists_every_method():
@@ -43,6 +59,14 @@ def test_the_readme_lists_every_method():
     for cls in lb.methods().values():
         if cls.__module__.startswith("leanbayes."):
             assert f"lb.{cls.__name__}(" in text, cls.__name__
+
+
+def test_the_readme_says_of_a_method_what_its_class_says():
+    text = (ROOT / "README.md").read_text()
+    for cls in lb.methods().values():
+        if cls.__module__.startswith("leanbayes."):
+            row = re.search(rf"^\| `lb\.{cls.__name__}\(.*$", text, flags=re.M)
+            assert row[0].strip("| ").split(" | ")[1:] == [cls.paper, cls.cost, cls.advice]
 
 
 def test_every_claim_row_has_a_command_and_a_figure_or_is_open():

@@ -60,10 +60,10 @@ def methods_page() -> str:
     """A section a method: equation, paper, cost, fields, example."""
     words = (
         "# Methods\n\n"
-        f"{MADE} Side by side with what they\n"
-        "cost: [README](../README.md#methods); how to choose and combine them:\n"
-        "[how to](how-to.md#choose-a-method). A default of `None` is settled by the preset or by\n"
-        "the other fields, as its words say."
+        f"{MADE} All methods side by\n"
+        "side: [README](../README.md#which-method); how to combine them:\n"
+        "[how to](how-to.md#choose-a-method). Where the default is `None`, the value follows from\n"
+        "`preset` or from other fields, as the description says."
     )
     found = sorted(lb.methods().values(), key=lambda cls: cls.__name__)
     own = [cls for cls in found if cls.__module__.startswith("leanbayes.")]
@@ -138,15 +138,16 @@ def _module(path: str, module: ModuleType) -> str:
     lines = [
         f"- `{path}.{name}{_signature(value)}`: {_first_line(value)}"
         for name, value in sorted(vars(module).items())
-        if not name.startswith("_") and _is_part(value)
+        if not name.startswith("_") and _is_part(value, module)
     ]
     head = f"## {path}\n\n{inspect.cleandoc(module.__doc__ or '')}"
     return f"{head}\n\n" + "\n".join(lines)
 
 
-def _is_part(value: Any) -> bool:
+def _is_part(value: Any, module: ModuleType) -> bool:
+    """Its own functions and classes, not what it imports."""
     known = inspect.isfunction(value) or inspect.isclass(value)
-    return known and str(value.__module__).startswith("leanbayes.")
+    return known and f"{value.__module__}.".startswith(f"{module.__name__}.")
 
 
 def _first_line(made: Any) -> str:

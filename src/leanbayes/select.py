@@ -1,7 +1,11 @@
-"""Which layers a method acts on: small predicates that combine with `|`, `&` and `~`.
+"""Which layers a method acts on: predicates on layers that combine with `|`, `&` and `~`.
 
-lb.select.norms | lb.select.output
-lb.select.by_name("layer4.*") & ~lb.select.by_type("BatchNorm2d")
+By kind: `linears`, `convs`, `norms`, `embeddings`, `attentions`, `recurrents`, `dropouts`. By
+place: `stem` (the first layer that runs), `output` (the last). All or none: `everything`,
+`nothing`. By name or type:
+
+    lb.select.norms | lb.select.output
+    lb.select.by_name("layer4.*") & ~lb.select.by_type("BatchNorm2d")
 """
 
 from __future__ import annotations

@@ -46,8 +46,10 @@ class Compose(Method, name="compose"):
     """
 
     paper: ClassVar[str] = "-"
-    cost: ClassVar[str] = "that of its parts"
-    advice: ClassVar[str] = "cheap noise in the trunk, a richer posterior in the head"
+    cost: ClassVar[str] = "the sum of its parts"
+    advice: ClassVar[str] = (
+        "different methods on different layers, such as random norms and a random head"
+    )
 
     parts: Sequence[tuple[Selector, Method]] = field(default=(), kw_only=False)
 

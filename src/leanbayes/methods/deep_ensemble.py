@@ -59,8 +59,8 @@ class DeepEnsemble(Method, name="deep_ensemble"):
     """
 
     paper: ClassVar[str] = "Lakshminarayanan et al. 2017, deep ensembles"
-    cost: ClassVar[str] = "K x the parameters; step and pass 1x, K x the epochs"
-    advice: ClassVar[str] = "the reference where K trainings can be paid"
+    cost: ClassVar[str] = "K x the parameters and K trainings; 1.2x a draw"
+    advice: ClassVar[str] = "the yardstick, if K trainings can be paid"
 
     members: int = 5
     factory: Callable[[], nn.Module] | str | None = None

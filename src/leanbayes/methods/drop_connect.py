@@ -37,8 +37,10 @@ class DropConnect(Method, name="drop_connect"):
     """
 
     paper: ClassVar[str] = "Wan et al. 2013, DropConnect; Mobiny et al. 2019"
-    cost: ClassVar[str] = "no parameters; step and pass 1x and a draw of the weights"
-    advice: ClassVar[str] = "dropout of weights, where activations have no room for it"
+    cost: ClassVar[str] = "nothing added; training step and draw 1.1x"
+    advice: ClassVar[str] = (
+        "dropout of weights, where a network has no place for dropout of activations"
+    )
 
     rate: float = 0.01
     where: Selector = everything

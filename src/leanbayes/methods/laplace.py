@@ -77,8 +77,11 @@ class Laplace(PostHoc, name="laplace"):
     """
 
     paper: ClassVar[str] = "MacKay 1992; Daxberger et al. 2021, Laplace redux"
-    cost: ClassVar[str] = "+1x parameters (last layer: its factors); step 1x, plus 1 pass to fit"
-    advice: ClassVar[str] = "a trained net that must not be trained any more"
+    cost: ClassVar[str] = (
+        "+1x stored (last layer: its two factors); no training, 1 pass to fit; "
+        "1.1x a draw, 3x linearised"
+    )
+    advice: ClassVar[str] = "a trained network that must not be trained any further"
 
     structure: Literal["diagonal", "kronecker"] = "diagonal"
     where: Literal["all", "last_layer"] | None = None

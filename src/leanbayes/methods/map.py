@@ -31,8 +31,10 @@ class MAP(Method, name="map"):
     """
 
     paper: ClassVar[str] = "-"
-    cost: ClassVar[str] = "no parameters, 1 pass"
-    advice: ClassVar[str] = "the baseline"
+    cost: ClassVar[str] = "nothing added; 1 pass"
+    advice: ClassVar[str] = (
+        "the baseline: a point estimate, whose only uncertainty is the entropy of its prediction"
+    )
 
     @property
     def default_samples(self) -> int:

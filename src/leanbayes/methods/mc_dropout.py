@@ -54,8 +54,8 @@ class MCDropout(Method, name="mc_dropout"):
     """
 
     paper: ClassVar[str] = "Gal and Ghahramani 2016, dropout as a Bayesian approximation"
-    cost: ClassVar[str] = "no parameters; step and pass 1x"
-    advice: ClassVar[str] = "the first thing to try on a network trained with dropout"
+    cost: ClassVar[str] = "nothing added; training step and draw 1x"
+    advice: ClassVar[str] = "a network that was trained with dropout"
 
     rate: float = 0.1
     where: Selector = output

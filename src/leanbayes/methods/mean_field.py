@@ -52,8 +52,12 @@ class MeanField(Method, name="mean_field"):
     """
 
     paper: ClassVar[str] = "Deng et al. 2022, BayesAdapter"
-    cost: ClassVar[str] = "2x parameters; step about 2x (shared: 1.05x), pass 1.06x"
-    advice: ClassVar[str] = "fine-tuning a trained net when memory allows twice its parameters"
+    cost: ClassVar[str] = (
+        '2x parameters; training step 2x, 1.1x with estimator="shared"; 1.1x a draw'
+    )
+    advice: ClassVar[str] = (
+        "the first to try: fine-tune a trained network, if memory allows twice its parameters"
+    )
     kl_kind: ClassVar[KLKind] = "exact"
 
     estimator: Estimator = "auto"

@@ -88,8 +88,10 @@ class Partial(Method, name="partial"):
     """
 
     paper: ClassVar[str] = "Abboud et al., sensitivity-guided partial BNN (PBN)"
-    cost: ClassVar[str] = "+1 % parameters at rate 0.01; step and pass about 1.05x"
-    advice: ClassVar[str] = "large trained nets: noise where the output feels it"
+    cost: ClassVar[str] = "+1 % parameters at rate 0.01; training step 1.1x; 1.05x a draw"
+    advice: ClassVar[str] = (
+        "large trained networks: only the weights that the output reacts to become random"
+    )
     kl_kind: ClassVar[KLKind] = "exact"
     looks_at_data: ClassVar[bool] = True
 

@@ -66,8 +66,11 @@ class Patching(Method, name="patching"):
     """
 
     paper: ClassVar[str] = "Chen and Shyu 2019, ensemble model patching"
-    cost: ClassVar[str] = "+0.3 % (norms) to 18 % (with output) at 5 members; step and pass 1x"
-    advice: ClassVar[str] = "many networks in one at the price of its norm layers"
+    cost: ClassVar[str] = (
+        "+0.3 % parameters (norms) to 18 % (with the output layer) at 5 "
+        "members; training step and draw 1.05x"
+    )
+    advice: ClassVar[str] = "many networks in one that differ in their norm and output layers only"
     kl_kind: ClassVar[KLKind] = "cross_entropy"
 
     members: int = 5

@@ -62,8 +62,8 @@ class RankOne(MixtureMethod, name="rank_one"):
     """
 
     paper: ClassVar[str] = "Dusenberry et al. 2020, Rank-1 BNN"
-    cost: ClassVar[str] = "+1.6 % parameters at 4 members; step 1.2x, pass 1.1x"
-    advice: ClassVar[str] = "ensembles of low-rank members with learnt noise"
+    cost: ClassVar[str] = "+1.6 % parameters at 4 members; training step 1.2x; 1.1x a draw"
+    advice: ClassVar[str] = "an ensemble of low-rank members, each with noise of its own"
     kl_kind: ClassVar[KLKind] = "bound"
     rules: ClassVar[tuple[str, ...]] = ("mean", "sum", "pairwise")
 

@@ -75,8 +75,12 @@ class SWAG(PostHoc, name="swag"):
     """
 
     paper: ClassVar[str] = "Maddox et al. 2019, SWAG"
-    cost: ClassVar[str] = "+(rank + 1)x parameters stored; step 1x, plus epochs to collect"
-    advice: ClassVar[str] = "a trained net, its loader, and room for many copies of it"
+    cost: ClassVar[str] = (
+        "+(rank + 1)x stored, 21x by default; training step 1x, then epochs to collect; 1.2x a draw"
+    )
+    advice: ClassVar[str] = (
+        "a trained network with its training data, and room for 21 copies of its weights"
+    )
 
     collects: ClassVar[bool] = True
 
