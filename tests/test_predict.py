@@ -25,7 +25,8 @@ def test_loaders_tensors_and_slices_give_the_same_rows():
     whole = lb.predict(model, x, seed=1)
     pairs = DataLoader(TensorDataset(x, torch.zeros(10)), batch_size=4)
     alone = DataLoader(TensorDataset(x), batch_size=3)
-    for loader in (pairs, alone, (x[i : i + 5] for i in (0, 5))):
+    listed = [(x[:7], None), (x[7:], None)]  # as lb.fit and lb.fit_posterior take batches
+    for loader in (pairs, alone, listed, (x[i : i + 5] for i in (0, 5))):
         p = lb.predict(model, loader, seed=1)
         torch.testing.assert_close(p.probs, whole.probs, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(p.epistemic, whole.epistemic, rtol=1e-9, atol=1e-12)
@@ -285,3 +286,17 @@ def test_a_norm_without_running_statistics_keeps_its_rows_together():
     for options in ({"chunk": 4}, {"memory": 1}):
         p = lb.predict(model, x, seed=0, samples=4, **options)
         torch.testing.assert_close(p.probs, whole.probs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(init_std=0.5), lb.RankOne(), lb.MCDropout()])
+def test_a_keyed_plan_is_a_sample_of_predict_at_every_call(method):
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    x = torch.randn(3, 4)
+    model = lb.bayesianize(net, method, example=x).eval()
+    plan = model.method.prediction_plan([2], KeyedNoise(0, [2]))
+    with model.sampling(plan) as inner:
+        outputs = [inner(x) for _ in range(2)]
+    options = {"likelihood": lb.Categorical(), "samples": 4, "seed": 0, "keep_samples": True}
+    expected = lb.predict(model, x, **options).samples[2]
+    assert torch.equal(*outputs)
+    torch.testing.assert_close(outputs[0].to(F64).softmax(-1), expected, rtol=1e-5, atol=1e-6)

@@ -173,11 +173,17 @@ class BayesianModel(nn.Module):
     def sampling(self, plan: Plan) -> Iterator[nn.Module]:
         """Run methods of the network itself (`generate`, say) under a plan without `per_row`.
 
+        Every call draws anew, unless the plan's noise is keyed:
+        `model.method.prediction_plan([s], KeyedNoise(seed, [s]))` is sample s of `lb.predict`.
+
         Example:
             >>> import leanbayes as lb, torch
+            >>> from leanbayes.noise import KeyedNoise
             >>> model = lb.bayesianize(torch.nn.Linear(2, 1), lb.MeanField())
-            >>> with model.sampling(lb.Plan()) as net:
-            ...     y = net(torch.zeros(3, 2))
+            >>> plan, x = model.method.prediction_plan([0], KeyedNoise(0, [0])), torch.zeros(3, 2)
+            >>> with model.sampling(plan) as net:
+            ...     torch.equal(net(x), net(x))
+            True
         """
         if plan.per_row:
             raise PlanError("sampling() cannot know the rows of a call: use groups, not per_row")

@@ -58,23 +58,29 @@ def predict(  # noqa: PLR0913
     trunk: str | None = None,
     calibrated: bool = True,
 ) -> Prediction:
-    """Average the predictions of `samples` draws and decompose their uncertainty.
+    """Average the predictions of several draws of the weights, and split their uncertainty.
 
-    Runs in `eval()` without gradients and restores every mode. A row's result does not depend on
-    its neighbours, on chunks or on batches.
+    For labels `p = 1/S sum_s p(y | x, w_s)`: the total uncertainty is the entropy of p, the
+    aleatoric part the mean entropy of the samples, the epistemic part their difference, the mutual
+    information of label and weights. For numbers they are variances. The model runs in `eval()`
+    without gradients, and every mode is restored. All rows see the same draws; what comes out for a
+    row does not depend on the other rows, on chunks or on batches. Cost: `samples` forward passes.
 
     Args:
         model: A BayesianModel, or its DDP, FSDP2 or compiled wrapper.
-        inputs: A tensor, a tuple of arguments, a dict of keywords, or a loader of inputs or of
-            (inputs, targets), whose targets are left out.
+        inputs: A tensor, a tuple of arguments, a dict of keywords; or a loader (or list) of inputs
+            with targets, which are ignored, or a loader of inputs alone.
         likelihood: How outputs become probabilities; by default the one kept with the model.
-        samples: Draws an example; 20 by default, for ensembles of points their members.
-        seed: Key of the draws; without one it is taken from the global generator.
-        keep_samples: Keep every sample, [S, B, ...]: mixture intervals and densities need it.
-        chunk: Samples folded into one pass; by default what pays on the device within `memory`.
-        memory: Bytes that the activations of a pass may take.
+        samples: Number of draws: 20 by default, the number of members for ensembles of points.
+        seed: Makes the draws repeatable; without one the seed comes from the global generator.
+        keep_samples: Keep every sample, [S, B, ...], as quantiles and densities of mixtures need.
+        chunk: Samples that one pass computes together; one after another if None.
+        memory: Bytes that the activations of a pass may take; inputs are cut accordingly.
         trunk: Name of a submodule without random layers, to be run once for all samples.
         calibrated: Use the model's calibration, if it has one (`lb.calibrate`).
+
+    Returns:
+        A `Prediction`: of classes, of yes or no, or of numbers, as the likelihood says.
 
     Example:
         >>> import leanbayes as lb, torch
@@ -362,13 +368,18 @@ def device_of(model: nn.Module) -> torch.device:
 def batches_of(inputs: Any, model: BayesianModel) -> Iterator[Any]:
     """The inputs as batches on the model's device."""
     device = device_of(model)
-    single = isinstance(inputs, (Tensor, tuple, list, dict))
+    single = isinstance(inputs, (Tensor, tuple, list, dict)) and not _is_batches(inputs)
     if not single and not isinstance(inputs, Iterable):
         raise ConfigError(
             f"predict takes a tensor, a tuple, a dict or a loader; found {type(inputs).__name__}"
         )
     for batch in [inputs] if single else (_without_target(item) for item in inputs):
         yield pytree.tree_map_only(Tensor, lambda x: x.to(device), batch)
+
+
+def _is_batches(inputs: Any) -> bool:
+    """True of a list of (inputs, targets), as training takes one; other lists are arguments."""
+    return isinstance(inputs, list) and all(isinstance(item, (tuple, list)) for item in inputs)
 
 
 def _without_target(item: Any) -> Any:
