@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,12 @@ def test_the_readme_says_of_a_method_what_its_class_says():
         if cls.__module__.startswith("leanbayes."):
             row = re.search(rf"^\| `lb\.{cls.__name__}\(.*$", text, flags=re.M)
             assert row[0].strip("| ").split(" | ")[1:] == [cls.paper, cls.cost, cls.advice]
+
+
+def test_every_setting_of_a_training_has_words():
+    text = (ROOT / "docs" / "training.md").read_text()
+    missing = [f.name for f in fields(lb.FitConfig) if not re.search(rf"`{f.name}\b", text)]
+    assert not missing
 
 
 def test_every_claim_row_has_a_command_and_a_figure_or_is_open():

@@ -51,23 +51,28 @@ def bayesianize(
     likelihood: nn.Module | None = None,
     scores: Mapping[str, Tensor] | None = None,
 ) -> BayesianModel:
-    """Make a network Bayesian, in place: same modules, same Parameters, same keys plus `.slots.`.
+    """Make a network Bayesian, in place.
+
+    Layers that a method selects get distributions over their parameters. The network keeps its
+    modules, Parameters and state-dict keys, and gains keys with `.slots.`. Convert before you
+    compile, wrap in DDP or FSDP2, or build the optimiser; load trained weights before.
 
     Args:
         net: Any module, trained or not.
-        method: Which method, with its settings.
-        example: A batch of inputs (a tuple is taken as arguments, a dict as keywords). With it,
-            every converted layer is proved to act, layers that run several times a pass share one
-            draw, and the output is the last layer that runs.
-        data: Batches, for methods that choose what to convert by looking at data.
-        likelihood: Kept with the model, so that `predict` needs none.
-        scores: Sensitivity scores, for methods that choose by them.
+        method: Which method, with its settings, such as `lb.MeanField()`.
+        example: A batch of inputs; a tuple is taken as arguments, a dict as keywords. Recommended:
+            with it every converted layer is proved to take part in the output, layers that run
+            several times a pass share one draw, and the output layer is the last one that runs.
+        data: Batches of (inputs, targets), for methods that choose parameters by looking at data
+            (`lb.Partial`).
+        likelihood: Kept with the model, so that `lb.predict` needs none.
+        scores: Scores of `lb.sensitivity`, for `lb.Partial`, instead of data.
 
     Returns:
-        The model; `model.report` tells what was converted, what was not and why.
+        The model. `print(model.report)` tells what was converted, what was not, and why.
 
     Raises:
-        ConversionError: With the network unchanged.
+        ConversionError: The network cannot be converted; it is unchanged.
 
     Example:
         >>> import leanbayes as lb, torch
@@ -126,11 +131,19 @@ def assemble(draft: Draft, example: Any = None) -> BayesianModel:
 
 
 def collapse(model: nn.Module, member: int | None = None) -> nn.Module:
-    """A plain network of the original classes with the mean network's (or a member's) weights.
+    """A plain network of the original classes, with the mean or a member's weights.
 
-    The model stays as it is; hooks, flags and modes are those of the original network. A weight
-    that two layers share comes apart where each has factors of its own (`RankOne`, `Implicit`,
-    `SharedEnsemble`, `BatchEnsemble`): they are two weights then, and the state has both.
+    Use it to deploy without uncertainty, to export, or to convert again by another method. The
+    model stays as it is; hooks, flags and modes are those of the original network. A weight that
+    two layers share becomes two weights where each layer has factors of its own (`RankOne`,
+    `Implicit`, `SharedEnsemble`, `BatchEnsemble`).
+
+    Args:
+        model: The BayesianModel or its wrapper.
+        member: Number of a member, for methods with members; the mean network if None.
+
+    Returns:
+        A copy, without posteriors.
 
     Example:
         >>> import leanbayes as lb, torch

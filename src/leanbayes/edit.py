@@ -121,19 +121,20 @@ def attach_kl(
     num_data: int | None = None,
     kl_weight: float | Schedule = 1.0,
 ) -> KLEdit:
-    """Add `kl_weight / num_data * dKL` to the gradients before every step of the optimiser.
+    """Add the gradient of `kl_weight * KL / num_data` before every step of the optimiser.
 
-    Train on the negative log-likelihood alone. The edit comes once a step, after all-reduce,
-    accumulation, unscaling and clipping, and after the closure of a step that has one; for
-    Gaussians it is a handful of element-wise kernels, and the gradients equal those of
-    `lb.objective`. Optimisers that share the parameters out (one for weights, one for scales) are
-    attached one by one: each adds the KL of its own, at the values that hold when it steps.
+    Your loss is then the negative log-likelihood alone: `lb.objective(..., include_kl=False)`. The
+    gradients equal those of `lb.objective` with the KL, at a few element-wise operations a step for
+    Gaussians, and nothing of the KL is in the graph. The edit comes once a step, after all-reduce,
+    accumulation, unscaling and clipping (and after the closure, if `step` has one). If several
+    optimisers share the parameters out (one for weights, one for scales), attach to each: each adds
+    the KL of its own parameters, at the values they have when it steps.
 
     Args:
         optimizer: Any torch optimiser that holds (some of) the model's parameters.
         model: The BayesianModel or its wrapper.
-        num_data: Number of training data.
-        kl_weight: A number, or a function of the step for a schedule.
+        num_data: Size of the training set, `len(train_set)`; not the batch size.
+        kl_weight: A number, or a function of the step such as those of `lb.schedule`.
 
     Returns:
         A handle: `handle.kl_weight` may be set, `handle.remove()` detaches.

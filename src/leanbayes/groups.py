@@ -18,18 +18,21 @@ def param_groups(
     weight_decay: float = 0.0,
     likelihood: nn.Module | None = None,
 ) -> list[dict[str, Any]]:
-    """Groups for any torch optimiser.
+    """Parameter groups for any torch optimiser: two learning rates, and decay where it belongs.
 
-    `base`: parameters that no KL acts on, with weight decay. `mean`: parameters that are the
-    location of a posterior, whose prior is in the KL: a decay would count twice. `posterior`:
-    everything in slots (and the base tensor of a bank). `bank`: as `posterior`, with the decay
-    divided by the number of members. `likelihood`: learnt noise.
+    - `base`: parameters that no KL acts on; rate `lr`, with weight decay.
+    - `mean`: means of posteriors; rate `lr`. Their prior is in the KL: a decay would count twice.
+    - `posterior`: what the method added; rate `posterior_lr`, without decay.
+    - `bank`: the copies of a parameter among which a draw picks, your parameter being the first;
+      rate `posterior_lr`, and the decay times the probability of a copy. With `lb.Patching` the
+      KL is their decay already: write `weight_decay=0`, or it counts twice.
+    - `likelihood`: learnt noise; rate `lr`.
 
     Args:
         model: The BayesianModel or its wrapper.
         lr: Learning rate of the network's own parameters.
-        posterior_lr: Learning rate of the posteriors; `lr` if None.
-        weight_decay: Decay of the `base` group; never on scales.
+        posterior_lr: Learning rate of what the method added; `lr` if None.
+        weight_decay: Decay of `base`, and of `bank` as above.
         likelihood: A likelihood with parameters of its own; by default the one kept with the
             model.
 

@@ -53,20 +53,27 @@ def objective(  # noqa: PLR0913
     include_kl: bool = True,
     step: int | None = None,
 ) -> Objective:
-    """`mean(-log p(y | x, w)) + kl_weight * KL(q || p) / num_data`, with w drawn by the plan.
+    """`mean(-log p(y | x, w)) + kl_weight * KL(q || p) / num_data`: the loss of one batch.
+
+    The weights w are sampled from q, as the method's training plan says: for `MeanField` once a
+    row. At `kl_weight=1` the loss is the negative ELBO by datum. Cost: a forward pass of `samples`
+    times the batch, and the KL when it is asked for.
 
     Args:
         model: A BayesianModel, or its DDP, FSDP2 or compiled wrapper.
         batch: Inputs (a tensor, tuple or dict) and targets.
-        likelihood: How outputs give a probability to targets.
-        num_data: Number of data in the training set: examples, or labelled elements (pixels,
-            tokens) where targets are dense.
-        samples: Draws an example; rows are repeated draw-major.
-        kl_weight: Tempering of the KL.
+        likelihood: What gives targets a probability: `lb.Categorical()` for class labels.
+        num_data: Size of the training set, `len(train_set)`: examples, or labelled elements
+            (pixels, tokens) where every position has a target. Needed where the KL is included.
+        samples: Draws for each example; rows are repeated, draw-major.
+        kl_weight: Weight of the KL; below 1 the posterior is colder.
         likelihood_of: `average` of the log-likelihoods of the draws (the ELBO), or the log of the
             `mixture` over the draws of an example.
-        include_kl: False where `lb.attach_kl` adds the gradients of the KL.
-        step: Number of the step, by which members take turns; at random without it.
+        include_kl: Write False if `lb.attach_kl` adds the gradients of the KL.
+        step: Number of the step, by which members take turns on rows; at random without it.
+
+    Returns:
+        An `Objective` with `loss`, `nll` and `kl`.
 
     Example:
         >>> import leanbayes as lb, torch

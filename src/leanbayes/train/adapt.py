@@ -76,10 +76,10 @@ def adapt(  # noqa: PLR0913
     callbacks: Sequence[Callback] = (),
     augment: Augment | None = None,
 ) -> Adapted:
-    """Convert, train, fit what is fitted after training, and report.
+    """From a (trained) network to a trained Bayesian one: convert, train, fit, report.
 
-    `Partial` measures its sensitivities on the data first. `SWAG` and `Laplace` train as the point
-    estimate and are fitted on the data then. `DeepEnsemble` trains its members together, one
+    `Partial` measures its sensitivities on the data first. `SWAG` and `Laplace` train as a point
+    estimate and are then fitted on the data. `DeepEnsemble` trains its members together, one
     after another, or one a process (`members`). With `config.folder` the same call, from the same
     network, goes on where it was cut off, and the folder holds a `report.json` in the end.
 
@@ -87,7 +87,7 @@ def adapt(  # noqa: PLR0913
         net: A (pre-trained) network; moved to the device and converted in place.
         method: Any method.
         data: Training data, as for `lb.fit`.
-        likelihood: Class probabilities by default.
+        likelihood: `lb.Categorical()` by default.
         validation: As for `lb.fit`.
         ood: As for `lb.fit`.
         config: As for `lb.fit`; without one BatchNorm is refreshed at the end.

@@ -32,70 +32,71 @@ UNFIT_OPTIONS: Final = ("params", "maximize", "differentiable")
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig:
-    """How a model is trained. `dataclasses.replace(config, lr=0.1)` gives a changed copy.
+    """Every number of a training run. `dataclasses.replace(config, lr=0.1)` gives a changed copy.
 
     Attributes:
-        epochs: Passes over the data; set aside where `steps` is given. 0 trains nothing: `lb.adapt`
+        epochs: Passes over the data; ignored if `steps` is given. 0 trains nothing: `lb.adapt`
             then converts, and fits what is fitted after training.
-        steps: Steps of the optimiser instead.
+        steps: Length of the run in steps of the optimiser, instead of `epochs`.
         batch_size: Rows of a step, all processes together; a DataLoader brings its own.
-        optimizer: A class of `torch.optim` by name.
+        optimizer: Name of a class of `torch.optim`.
         lr: Learning rate of the network's own parameters.
         posterior_lr: Learning rate of what the method added; `lr` if None.
-        weight_decay: Of parameters that no prior acts on (`lb.param_groups`).
-        momentum: Of SGD.
-        nesterov: Of SGD; without momentum it has no effect.
+        weight_decay: Weight decay of parameters that no prior acts on (`lb.param_groups`).
+        momentum: Momentum of SGD.
+        nesterov: Nesterov momentum in SGD; no effect without momentum.
         optimizer_options: Further keywords of the optimiser, such as betas.
-        schedule: Of the learning rate: `constant`; `cosine` or `linear` from the rate to `floor`
-            times the rate; `step`, times `decay` at every milestone.
+        schedule: Course of the learning rate: `constant`; `cosine` or `linear`, which fall to
+            `floor` times the rate; `step`, times `decay` at every milestone.
         posterior_schedule: The same for what the method added; as `schedule` if None.
-        warmup: Steps in which all rates rise from 0 in a straight line, on top of the schedule.
+        warmup: Steps in which all rates rise linearly from 0, on top of the schedule.
         milestones: Fractions of the run at which `step` acts, in ascending order.
-        decay: The factor of `step`.
+        decay: Factor of `step`.
         span: Fractions of the run between which `cosine` and `linear` fall.
-        floor: What they fall to, as a fraction of the rate.
-        samples: Draws an example and step.
+        floor: Where they end, as a fraction of the rate.
+        samples: Draws for each example in a step.
         likelihood_of: `average` of the draws' log-likelihoods, or log of their `mixture`.
         num_data: Number of training data, which divides the KL; counted if None.
-        kl_weight: Weight of the KL at its full height.
-        kl_warmup: Fraction of the run in which the weight rises in a straight line.
-        kl_schedule: One of `lb.schedule` by step instead; times `kl_weight`.
-        kl: The KL as an `edit` of the gradients, or in the `graph`.
-        clip: Largest norm of the gradient of the negative log-likelihood, by what moves in a step
-            (with `kl="graph"` of the whole loss).
-        accumulate: Parts into which a batch is cut to save memory; a short one into fewer, where
+        kl_weight: Weight of the KL, after warm-up or schedule; 1 is Bayes.
+        kl_warmup: Fraction of the run in which that weight rises linearly from 0.
+        kl_schedule: One of `lb.schedule`, by step, instead of a warm-up; times `kl_weight`.
+        kl: Whether the KL is an `edit` of the gradients (`lb.attach_kl`), or in the `graph`.
+        clip: Largest norm of the gradient of the negative log-likelihood (with `kl="graph"` of the
+            whole loss), over the parameters that a step moves; None does not clip.
+        accumulate: Parts into which a batch is cut to save memory; a short batch into fewer, if
             members or BatchNorm need more rows.
-        auto_batch: Cut batches further where memory runs out.
-        train: `all`; the `posterior` alone; or both in turns: `alternate`.
+        auto_batch: Cut batches into more parts when memory runs out.
+        train: What is trained: `all`, the `posterior` alone, or both in turns: `alternate`.
         alternate_every: Epochs of a turn; the posterior has the first.
         ema: Decay of the moving average of the weights, such as 0.999.
-        batchnorm: Statistics move (`train`), stay (`frozen`), or move and are computed anew from
-            data and draws at the end (`refresh`).
+        batchnorm: Running statistics move (`train`), stay (`frozen`), or move and are computed anew
+            from data and draws at the end (`refresh`).
         regularizer: `lb.OODRegularizer`; needs `ood` data.
         ood_batch_size: OOD inputs of a step, all processes together; `batch_size` if None.
         evaluate_every: Steps between evaluations; an epoch if None.
-        evaluate_samples: Draws of an evaluation; the method's own number if None.
-        monitor: The figure by which the best checkpoint is chosen: `nll`, or `accuracy` of labels
-            and `rmse` of numbers.
+        evaluate_samples: Draws of an evaluation; the method's default if None.
+        monitor: The figure that chooses the best checkpoint: `nll`, `accuracy` of labels, or `rmse`
+            of numbers.
         patience: Evaluations without a better figure after which the run ends.
-        folder: Where the run is kept; nothing is written if None.
+        folder: Where the run is saved; nothing is written if None.
         save_every: Steps between checkpoints; an epoch if None.
-        keep: Newest checkpoints that are kept, besides the best.
+        keep: How many of the newest checkpoints are kept, besides the best.
         resume: Go on with the newest valid checkpoint of the folder.
-        seed: Of everything that is drawn.
-        precision: `fp32`, or mixed with `bf16` or `fp16`.
+        seed: Seed of everything that is drawn.
+        precision: `fp32`, or mixed precision with `bf16` or `fp16`.
         compile: Compile the network.
-        channels_last: Kernels and images lie channels last in memory, as convolutions on a GPU want
-            them in half precision. The numbers are the same up to rounding.
-        resident: Training data that are tensors go to the device once, not batch by batch; images
-            of at most 256 values a channel lie there as bytes.
+        channels_last: Lay kernels and images out channels last in memory, as convolutions on a GPU
+            want them in half precision. The numbers are the same up to rounding.
+        resident: Move training data that are tensors to the device once, not batch by batch; images
+            of at most 256 values a channel are kept there as bytes.
         device: `auto`, or as torch names it.
         strategy: `auto` (one process, or DDP under torchrun), `single`, `ddp` or `fsdp2`.
-        checkpoint_activations: Compute activations again in the backward pass.
+        checkpoint_activations: Compute activations again in the backward pass to save memory.
         workers: Processes that load data.
-        deterministic: Only algorithms that give the same bits every time.
-        log_every: Steps between lines of figures.
-        progress: A bar on a terminal and lines elsewhere (None), or nothing (False).
+        deterministic: Use only algorithms that give the same bits every time.
+        log_every: Steps between records of figures.
+        progress: None shows a bar on a terminal and lines elsewhere, True a bar everywhere, False
+            nothing.
 
     Example:
         >>> config = FitConfig(steps=100, lr=0.1)

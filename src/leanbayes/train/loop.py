@@ -74,7 +74,8 @@ def fit(  # noqa: PLR0913
     """Train a converted network, in one process or in all that torchrun has started.
 
     With `config.folder` the run is saved, and the same call goes on where it was cut off, bit for
-    bit. SIGTERM and Ctrl-C end it after the step under way, with everything saved.
+    bit. SIGTERM and Ctrl-C end it after the current step, with everything saved. To convert as
+    well: `lb.adapt`.
 
     Args:
         model: What `lb.bayesianize` gave; it is trained in place.
