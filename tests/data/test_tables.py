@@ -249,3 +249,11 @@ def test_splits_are_partitions_of_any_count():
         assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(count))
     with pytest.raises(DataError, match="leave none to train on"):
         split_rows(1, 0.4, 0.6 - 1e-9, seed=0)
+
+
+def test_a_table_may_lie_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rows = [f"{i},{2 * i}" for i in range(20)]
+    (tmp_path / "few.csv").write_text("\n".join(["x,y", *rows]))
+    found = lb.data.read("table", root="~/few.csv", target="y")
+    assert (found.name, len(found.train[0])) == ("few", 16)

@@ -140,6 +140,7 @@ def numeric_data(
 
 def read_cells(path: Path, delimiter: str = ",") -> dict[str, list[str]]:
     """The cells of a CSV or parquet file by column, as text."""
+    path = path.expanduser()
     if not path.is_file():
         raise DataError(f"{path} is not a file; write root=FILE.csv or root=FILE.parquet")
     if path.suffix.lower() == ".parquet":
