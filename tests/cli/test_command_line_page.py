@@ -22,7 +22,8 @@ def options_of(command):
 def calls():
     """Every line of a block of shell that calls a command, without its comment."""
     for page in PAGES:
-        for block in re.findall(r"```\n(.*?)```", page.read_text(), flags=re.S):
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), flags=re.S | re.M)
+        for block in (text for language, text in blocks if not language):
             for line in re.findall(r"^leanbayes \w.*$", block, flags=re.M):
                 yield pytest.param(shlex.split(line, comments=True)[1:], id=f"{page.name}: {line}")
 
