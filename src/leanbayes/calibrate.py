@@ -37,22 +37,24 @@ def calibrate(  # noqa: PLR0913
     seed: int | None = None,
     likelihood: Likelihood | None = None,
 ) -> Calibration:
-    """Make the predictive honest on data that the model was not trained on.
+    """Calibrate predictions on held-out data, which the model was not trained on.
 
     `temperature`: from now on `lb.predict` gives `softmax(ln p_mean / T)` with the T of the least
     negative log likelihood (labels only). `conformal`: predictions get `sets(alpha)` or
     `interval(q)` that hold the truth with the probability asked for (see
-    `leanbayes.calibration.conformal`). Both may follow one another, the temperature first; the
-    guarantee then needs other data than the temperature was fitted on. A new temperature drops
-    earlier scores, further training drops all. Cost: one `lb.predict` of the data.
+    `leanbayes.calibration.conformal`). You may do both, the temperature first; the guarantee then
+    needs other data than the temperature was fitted on. A new temperature drops earlier scores,
+    further training drops all. Cost: one `lb.predict` of the data.
 
     Args:
         model: A BayesianModel or its DDP, FSDP2 or compiled wrapper; the result is kept with it.
         validation: (inputs, targets), a Dataset of such, or a loader of such batches.
         method: "temperature" or "conformal".
-        alpha: Probability of a miss, where a prediction is asked for none (conformal).
-        score: "lac" (by default) or "aps" of labels, "scaled" of numbers (conformal).
-        randomised: Draw the u of "aps": smaller sets, and coverage that is not too large.
+        alpha: Probability that a set or interval misses the truth, unless a call says otherwise
+            (conformal).
+        score: "lac" (the default for labels) gives the smallest sets, "aps" sets that grow with the
+            difficulty; "scaled" for regression (conformal).
+        randomised: Draw the u of "aps": smaller sets, which do not cover more than asked.
         samples: Draws an example; predict with as many.
         seed: Key of the draws; without one it is taken from the global generator.
         likelihood: By default the one kept with the model.

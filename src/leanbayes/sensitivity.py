@@ -43,12 +43,12 @@ def sensitivity(  # noqa: PLR0913
       parameter it is its first-order share in the variance of the outputs (PBN, eq. 6).
     - `fisher`: mean over data of `(d log p(y | x) / dtheta)^2`, labels as given (empirical Fisher).
     - `loss_grad`: `|d mean loss / dtheta|`, the paper's. Near 0 up to noise in a converged net: on
-      two halves of the data its top 5 % agree to 0.3-0.6, those of `output_jacobian` to 0.8 (T3.3).
+      two halves of the data its top 5 % agree to 0.3-0.6, those of `output_jacobian` to 0.8.
     - `magnitude`: `|theta|`. `random`: uniform numbers of the seed. Both need no data.
 
     PBN ranks first-order variances. Its second-order variance (eq. 4) prints
     `f'^2 s^2 - f''^2 s^4 / 4`; a Gaussian's is `f'^2 s^2 + f''^2 s^4 / 2`: for `f = theta^2` at
-    mean 1 and s = 0.5 that is 1.125, which is exact, against 0.9375 (T3.4).
+    mean 1 and s = 0.5 that is 1.125, which is exact, against 0.9375.
 
     The network runs in `eval()`; modes, gradients, buffers and random states stay as they were.
 

@@ -44,9 +44,9 @@ def evaluate(  # noqa: PLR0913
 ) -> dict[str, Any]:
     """Figures and curves of a model on every split of a suite, as plain data.
 
-    Splits stream in batches; no more is kept than sums, and for figures that rank rows a few
-    numbers a row. A calibrated model is evaluated calibrated. In an open process group the
-    processes share the batches, and all of them get the result, which is that of one process.
+    Splits are read in batches; memory holds sums, and for figures that rank rows a few numbers for
+    each row. A calibrated model is evaluated with its calibration. In an open process group the
+    processes share the batches, and all of them return the result, which is that of one process.
 
     Args:
         model: A BayesianModel, or its DDP, FSDP2 or compiled wrapper.

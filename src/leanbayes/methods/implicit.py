@@ -24,7 +24,7 @@ PRESETS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Implicit(MixtureMethod, name="implicit"):
-    """`f = act(W (z * x) + b)` with z drawn: a factor for every input channel of every layer.
+    """Random factors on the input channels of every layer: `f = act(W (z * x) + b)`.
 
     `q(z) = 1/K sum_k prod_layers N(mu_k, sigma_k^2)`, one index k for the whole network (eq. 18 of
     the paper factorises the mixture over layers, and eq. 19 prints a product where a sum belongs;
@@ -38,7 +38,7 @@ class Implicit(MixtureMethod, name="implicit"):
     2020.
 
     Cost: `2 K` parameters an input channel (0.3 % of a ResNet-18, 0.8 % of a ResNet-50 at K = 4). A
-    step costs about 1.15x, a prediction 1.08x a sample.
+    step costs about 1.15x, a prediction 1.1x for each draw.
 
     Attributes:
         members: Components K.

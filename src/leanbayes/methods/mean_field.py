@@ -18,29 +18,32 @@ from leanbayes.select import Site
 
 @dataclass(frozen=True, kw_only=True)
 class MeanField(Method, name="mean_field"):
-    """Mean-field Gaussian over every parameter of every convertible layer.
+    """An independent Gaussian for every parameter of every selected layer, around your weight.
 
     `q(w) = N(mu, exp(2 psi))` with mu the trained weight, prior `N(0, prior_std^2)`. Training draws
-    once a row (exemplar reparameterisation), which divides the variance of the gradient by the
-    batch size against one draw a batch. Prediction draws once a sample, shared by all rows.
+    weights for every row of a batch (exemplar reparameterisation): compared with one draw for the
+    batch, the variance of the gradient is divided by the batch size. Prediction draws once for
+    every sample, shared by all rows.
 
     Deng et al., BayesAdapter, 2022. Their eq. (5) prints the gradients of -KL / n; a minimiser adds
-    the opposite sign, which `lb.attach_kl` does. Their claim of a hundredfold smaller gradient
-    variance is the batch size; Flipout reaches it at the price of one draw, and for a Linear on
-    [B, I] integrating the noise out (`local`) has the same law and less variance still.
+    the opposite sign, which `lb.attach_kl` does. Their hundredfold smaller gradient variance is the
+    batch size; Flipout reaches it at the price of one draw, and for a Linear on [B, I] integrating
+    the noise out (`local`) has the same law and less variance still.
 
-    Cost: 2x the parameters. A training step costs about 1.05x the network's with
-    `estimator="shared"`, about 2x with `auto`, a prediction about 1.06x a sample.
+    Cost: 2x the parameters. A training step costs about 2x the network's, 1.1x with
+    `estimator="shared"`; a prediction 1.1x for each draw.
 
     Attributes:
-        estimator: How draws are computed. `auto`: `local` for Linear on [B, I], `flipout` for
-            convolutions and tokens. `shared`: one draw a batch. `exemplar`: explicit draws.
-        groups: With `exemplar`: draws a batch (at most; the largest number that divides the rows).
-            None draws once a row.
+        estimator: How training draws. `auto`: for every row, by `local` for Linear on [B, I] and by
+            `flipout` for convolutions and tokens. `shared`: one draw for the batch, the cheapest.
+            `exemplar`: explicit draws.
+        groups: Draws of a batch with `exemplar` (at most; the largest number that divides the
+            rows). None draws once a row.
         prior_std: Standard deviation of the prior, 1 unless `weight_decay` is given.
         weight_decay: The weight decay of pre-training, to be read as a prior with `num_data`.
         num_data: Number of training examples, for `weight_decay`.
-        init_log_std: Bounds of the uniform law from which psi starts.
+        init_log_std: Bounds of the uniform law from which psi starts; by default the standard
+            deviations are 0.0025 to 0.0067.
         init_std: One standard deviation for every entry instead; 0 is the network itself.
         preset: `paper` sets the network's own dropout to 0, as the authors' code does.
 

@@ -23,12 +23,13 @@ class MixtureMethod(Method):
 
     Attributes:
         members: Number of members K.
-        assign: Which member a row trains.
+        assign: Which member a row trains: `split` gives members contiguous blocks of a batch,
+            `interleave` every K-th row, `random` any; with `tile` every row trains every member.
         kl: How the members' terms become one number: `mean` (within ln K of the mixture's KL),
             `sum`, `averaged_draw`, `pairwise`.
-        granularity: One draw a `row`, or one for all rows of a member in a `batch`: fewer random
-            numbers and cheaper products, at a larger variance of the gradient. Where the members
-            do not have equal blocks of rows, draws are by row.
+        granularity: Draw for every `row`, or once for all rows of a member in a `batch`: fewer
+            random numbers and cheaper products, but a larger variance of the gradient. If the
+            members do not have equal blocks of rows, draws are by row.
     """
 
     rules: ClassVar[tuple[str, ...]] = ("mean", "sum")

@@ -45,13 +45,14 @@ class Partial(Method, name="partial"):
 
     Abboud et al., sensitivity-guided partial Bayesian networks. What is read differently here:
 
-    - T3.2: 'rho near zero' for deterministic weights would be a scale of 0.69; theirs is 0.
-    - T3.3: the theory ranks `|df/dtheta| sigma`, the algorithm |gradient of the converged loss|,
-      which is noise around 0. Default: the output Jacobian; see `lb.sensitivity`.
-    - T3.5: a summed KL costs about 4 nats a random weight at the start and belongs over num_data,
-      as in `lb.objective`. `kl_reduction="tensor_mean"` averages over the random entries of each
-      tensor instead, the reading under which the paper's weights of 0.2 to 0.01 make sense; it is
-      a tempered objective and no longer an ELBO.
+    - The paper sets 'rho near zero' for deterministic weights, which would be a scale of 0.69; here
+      their scale is 0.
+    - The theory ranks `|df/dtheta| sigma`, the algorithm |gradient of the converged loss|, which is
+      noise around 0. The default is the output Jacobian; see `lb.sensitivity`.
+    - A summed KL costs about 4 nats a random weight at the start and is divided by num_data, as in
+      `lb.objective`. `kl_reduction="tensor_mean"` averages over the random entries of each tensor
+      instead, the reading under which the paper's weights of 0.2 to 0.01 make sense; it is a
+      tempered objective and no longer an ELBO.
 
     A partly random tensor gets no weight decay (`lb.param_groups` keeps it out, for its random
     entries have a prior): its other entries then have neither KL nor decay.
@@ -61,11 +62,12 @@ class Partial(Method, name="partial"):
     from the file when it is loaded.
 
     Cost: exactly round(rate * candidates) parameters more, and as many indices. A training step and
-    a pass cost about 1.05x the network's at 1 %; scoring costs a pass and a backward pass a batch.
+    a draw cost 1.05x to 1.1x the network's at 1 %; scoring a pass and a backward pass a batch.
 
     Attributes:
         rate: Fraction of the candidates that become random.
-        criterion: What parameters are ranked by.
+        criterion: What parameters are ranked by: `output_jacobian`, `fisher`, `loss_grad`,
+            `magnitude` or `random`, as in `lb.sensitivity`.
         exclude_stem: Keep the first layer deterministic, so that prediction can share its work.
         estimator: `auto`: one draw a batch, and for a Linear on [B, I] one a row with the noise
             integrated out. `shared`: one draw a batch. The others as for `MeanField`.
@@ -75,7 +77,7 @@ class Partial(Method, name="partial"):
         kl_reduction: `sum` or `tensor_mean`.
         init_rho: Mean and standard deviation of the normal law from which rho starts.
         init_std: One standard deviation for every random entry instead; 0 is the network itself.
-        seed: Of the random signs in the scores, and of `criterion="random"`.
+        seed: Seed of the random signs in the scores, and of `criterion="random"`.
         preset: `paper`: loss_grad, one draw a batch, tensor_mean, 5 samples, Linear and
             convolution layers only.
 

@@ -27,10 +27,11 @@ PRESETS = {
 
 @dataclass(frozen=True, kw_only=True)
 class RankOne(MixtureMethod, name="rank_one"):
-    """`y = (W (x * s_k)) * r_k + b_k` with s_k, r_k drawn: `W_k = W * (r_k s_k^T)`.
+    """An ensemble that shares W and has random factors of its inputs and outputs by member.
 
-    A mixture of K Gaussians or Cauchys over r and s with one index for the whole network, prior at
-    1; the shared W is a point with weight decay, biases are points by member. The KL is
+    `y = (W (x * s_k)) * r_k + b_k`, that is `W_k = W * (r_k s_k^T)`. The factors s_k and r_k have a
+    Gaussian or Cauchy law each, with one member index k for the whole network and a prior around 1;
+    the shared W is a point with weight decay, each member has biases of its own. The KL is
     `mean_k KL_k`; the authors' code sums over the members, K times stronger (`kl="sum"`). The
     Cauchy KL is the closed form instead of one noisy sample. On a trained network the factors start
     at N(1, 0.05^2): random signs, as from scratch in the paper, destroy it, and cost 200 nats a
@@ -39,14 +40,14 @@ class RankOne(MixtureMethod, name="rank_one"):
     Dusenberry et al., Efficient and scalable Bayesian neural nets with rank-1 factors, 2020. '0.4 %
     for a mixture of ten' in the paper is one component; at K = 4 it is 1.6 %.
 
-    Cost: `2 K (I + O)` parameters a layer. A step costs about 1.2x, a prediction 1.1x a sample; on
-    an H200 in bf16 a step 1.6x.
+    Cost: `2 K (I + O)` parameters a layer. A step costs about 1.2x (on an H200 in bf16 1.4x to
+    1.6x), a prediction 1.1x for each draw.
 
     Attributes:
         members: Components K.
         law: `normal` or `cauchy`.
         prior_std: Scale of the prior around 1.
-        stochastic: Which factors have a law; the other side keeps its factors as points.
+        stochastic: Which factors are random: `both`, `in` (s) or `out` (r); others are points.
         init_std: Spread of the members' means at the start.
         init_signs: Probability of +1 of initial means at +-1 (paper: 0.5), for training from
             scratch; None draws them around 1.

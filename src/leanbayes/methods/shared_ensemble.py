@@ -22,9 +22,10 @@ PRESETS = {"init_std": (0.1, 0.2)}
 
 @dataclass(frozen=True, kw_only=True)
 class SharedEnsemble(MixtureMethod, name="shared_ensemble"):
-    """A uniform mixture of `members` networks `W_k = (L_k R_k) * W` with W shared.
+    """An ensemble whose members share the weights W: `W_k = (L_k R_k) * W`, factors of low rank.
 
-    One candidate an example for the whole network. The right factor of a convolution has an entry
+    The posterior is the uniform mixture of the members (candidates). An example trains one of them,
+    the same in all layers. The right factor of a convolution has an entry
     for every (channel, kernel position), which is what the paper's parameter counts need. The KL of
     points is infinite; what remains is the cross-entropy `mean_k |A_k * W|^2 / (2 prior_std^2)`,
     whose gradients `lb.attach_kl` adds in closed form (eq. 6 of the paper has the sign of a
@@ -36,10 +37,11 @@ class SharedEnsemble(MixtureMethod, name="shared_ensemble"):
     Cost: `members * rank * (O + I k k)` parameters a layer: 6 % of a ResNet-50 at 20 members. A
     step costs about 2x with factors by kernel position (one convolution a candidate), 1.2x with
     `per_channel` (1.6x on an H200 in bf16), r times as much at rank r; with `groups` one
-    product whatever the rank, where a block has 8 rows or more. A prediction costs 1x a sample.
+    product whatever the rank, if a block has at least 8 rows. A prediction costs 1.1x by draw.
 
     Attributes:
-        members: Candidates. Each sees its share of the rows alone: short trainings want fewer.
+        members: Candidates. Each is trained by its share of the rows: take fewer if there are few
+            steps.
         rank: Rank of the factors.
         per_channel: One right entry a channel instead of one a kernel position.
         groups: Candidates a batch (at most; the largest number that divides the rows), each for a
