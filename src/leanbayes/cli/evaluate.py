@@ -32,27 +32,28 @@ def evaluate(  # noqa: PLR0913
         str | None,
         typer.Option(help="Data by name; those of the run if left out.", autocompletion=data_names),
     ] = None,
-    root: Annotated[str | None, typer.Option(help="Where the files of the data lie.")] = None,
+    root: Annotated[str | None, typer.Option(help="Folder of the files of the data.")] = None,
     part: Annotated[str, typer.Option(help="train, validation, test, or a further part.")] = "test",
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="Option of the data: images=100.")
+        list[str] | None,
+        typer.Option("--set", help="Option of the data, images=100. May be repeated."),
     ] = None,
     ood: Annotated[
         str | None,
-        typer.Option(help="Foreign data, or a further part of the data: can they be told apart?"),
+        typer.Option(help="Foreign data by name, or a further part of the data, to be detected."),
     ] = None,
-    ood_root: Annotated[str | None, typer.Option(help="Where their files lie.")] = None,
+    ood_root: Annotated[str | None, typer.Option(help="Folder of the files of --ood.")] = None,
     samples: SamplesFlag = None,
     seed: SeedFlag = 0,
     device: DeviceFlag = "auto",
-    batch: Annotated[int, typer.Option(min=1, help="Rows of a pass.")] = 256,
+    batch: Annotated[int, typer.Option(min=1, help="Rows of a forward pass.")] = 256,
     model: TrustFlag = None,
     picture: Annotated[
         Path | None,
         typer.Option(help="Segmentation: truth, prediction and uncertainty, .png, .pdf or .svg."),
     ] = None,
     images: Annotated[
-        int, typer.Option(min=1, help="Rows of the picture, evenly over the part.")
+        int, typer.Option(min=1, help="Images in the picture, evenly spaced over the part.")
     ] = 3,
     beside: Annotated[
         list[Path] | None, typer.Option(help="A further run in the picture. May be repeated.")
@@ -65,21 +66,22 @@ def evaluate(  # noqa: PLR0913
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(min=1, help="Of a suite: corrupt, shift and attack so many rows only."),
+        typer.Option(min=1, help="With --suite: corrupt, shift and attack only so many rows."),
     ] = None,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Of a suite: figures by number of samples too.")
+        bool, typer.Option("--sweep", help="With --suite: figures by number of samples too.")
     ] = False,
     examples: Annotated[
-        bool, typer.Option("--examples", help="Of a suite: most and least certain images too.")
+        bool, typer.Option("--examples", help="With --suite: most and least certain images too.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Of a suite: JSON file for `report`, written by splits.")
+        Path | None,
+        typer.Option(help="With --suite: JSON file for `report`, written after every split."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Of a suite: keep the splits that the file has.")
+        bool, typer.Option("--resume", help="With --suite: keep the splits that the file has.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Score a finished run: accuracy, NLL, ECE and Brier score, or RMSE and log density.
 

@@ -27,16 +27,23 @@ def experiment(  # noqa: PLR0913
             help="toy, uci, mnist-rates, fashion-widths, verification, adversarial-ood, ablations."
         ),
     ],
-    root: Annotated[str | None, typer.Option(help="Where the files of the data lie.")] = None,
+    root: Annotated[str | None, typer.Option(help="Folder of the files of the data.")] = None,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a setting, epochs=400 or sets=['boston']. Repeatable."),
+        typer.Option(
+            "--set", help="Change a setting: epochs=400, sets=['boston']. May be repeated."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights, order and draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights, order and draws.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
-    out: Annotated[Path | None, typer.Option(help="File of the rows, JSON.")] = None,
-    picture: Annotated[Path | None, typer.Option(help="PNG, where there is a picture.")] = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Seconds, to see that it runs.")] = False,
+    out: Annotated[Path | None, typer.Option(help="File to write the rows to, JSON.")] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="PNG to draw the result to, for experiments that have a picture."),
+    ] = None,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="A trial in seconds, to see that it runs.")
+    ] = False,
     jobs: Annotated[
         int, typer.Option(min=1, help="Parts that run side by side, a process each.")
     ] = 1,

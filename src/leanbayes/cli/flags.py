@@ -21,14 +21,12 @@ SetFlag = Annotated[
 ]
 FolderFlag = Annotated[
     Path | None,
-    typer.Option(
-        "--folder", "--out", help="Where the run is kept; the same folder goes on with it."
-    ),
+    typer.Option("--folder", "--out", help="Folder of the run; the same folder goes on with it."),
 ]
 DataFlag = Annotated[
     str | None, typer.Option(help="Data by name (leanbayes data).", autocompletion=data_names)
 ]
-RootFlag = Annotated[str | None, typer.Option(help="Where the files of the data lie.")]
+RootFlag = Annotated[str | None, typer.Option(help="Folder of the files of the data.")]
 ModelFlag = Annotated[
     str | None,
     typer.Option(
@@ -49,9 +47,9 @@ RecipeFlag = Annotated[
     ),
 ]
 EpochsFlag = Annotated[int | None, typer.Option(help="Passes over the data.")]
-SeedFlag = Annotated[int | None, typer.Option(help="Of everything that is drawn.")]
+SeedFlag = Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")]
 ResumeFlag = Annotated[
-    bool | None, typer.Option("--resume/--no-resume", help="Go on with what the folder holds.")
+    bool | None, typer.Option("--resume/--no-resume", help="Go on with the run in the folder.")
 ]
 DeviceFlag = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 PrecisionFlag = Annotated[str | None, typer.Option(help="fp32, bf16 or fp16.")]
@@ -62,7 +60,7 @@ SmokeFlag = Annotated[
     bool,
     typer.Option(
         "--smoke",
-        help="Seconds: a few steps; a recipe without --data: made-up data, small network.",
+        help="A trial in seconds; a recipe without --data: made-up data, small network.",
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

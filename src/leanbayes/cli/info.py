@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def info(
     path: Annotated[Path, typer.Argument(help="Folder of a run, or one that lb.save wrote.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Say what a run or a saved model is; every hash is checked.
 

@@ -29,13 +29,18 @@ def landscape(  # noqa: PLR0913
     part: PartFlag = "test",
     change: SetFlag = None,
     rows: RowsFlag = 1000,
-    points: Annotated[int, typer.Option(min=2, help="Places a side of the grid.")] = 25,
-    margin: Annotated[float, typer.Option(min=0, help="Beyond the outermost member.")] = 0.25,
+    points: Annotated[int, typer.Option(min=2, help="Points on a side of the grid.")] = 25,
+    margin: Annotated[
+        float, typer.Option(min=0, help="How far the grid reaches beyond the outermost member.")
+    ] = 0.25,
     draws: Annotated[
-        int | None, typer.Option(min=1, help="Of every member, or of a method without members.")
+        int | None,
+        typer.Option(
+            min=1, help="Draws of every member; or of the method, if it has no members (8)."
+        ),
     ] = None,
     refresh: Annotated[
-        bool, typer.Option(help="Measure BatchNorm's statistics anew at every place.")
+        bool, typer.Option(help="Measure BatchNorm's statistics anew at every point.")
     ] = False,
     seed: SeedFlag = 0,
     device: DeviceFlag = "auto",

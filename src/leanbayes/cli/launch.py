@@ -40,9 +40,11 @@ def launch(
     rdzv_endpoint: Annotated[
         str, typer.Option(help="host:port of one of the machines, the same on all of them.")
     ] = "",
-    rdzv_id: Annotated[str, typer.Option(help="Name of the run, the same on all.")] = "leanbayes",
+    rdzv_id: Annotated[
+        str, typer.Option(help="Name of the run, the same on all machines.")
+    ] = "leanbayes",
     max_restarts: Annotated[
-        int, typer.Option(min=0, help="Start again so often after a process has died.")
+        int, typer.Option(min=0, help="How often to start again after a process has died.")
     ] = 3,
 ) -> None:
     """Run a command in several processes; the ones that die are started again and resume.

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from leanbayes.cli.inputs import Inputs
 
 RunArgument = Annotated[Path, typer.Argument(help="Folder of a finished run.", metavar="RUN")]
-SamplesFlag = Annotated[int | None, typer.Option(help="Draws an example.", min=1)]
-SeedFlag = Annotated[int, typer.Option(help="Key of the draws.")]
+SamplesFlag = Annotated[
+    int | None,
+    typer.Option(help="Draws of a prediction; by default the method's own number.", min=1),
+]
+SeedFlag = Annotated[int, typer.Option(help="Seed of the draws.")]
 DeviceFlag = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 TrustFlag = Annotated[
     str | None, typer.Option("--model", help="Allow the run's network from outside leanbayes.")
@@ -35,7 +38,7 @@ def predict(  # noqa: PLR0913
     seed: SeedFlag = 0,
     device: DeviceFlag = "auto",
     model: TrustFlag = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Predict files with a finished run: label, confidence and uncertainty of each.
 

@@ -20,9 +20,9 @@ def report(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page, HTML.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="Of the page.")] = "leanbayes report",
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "leanbayes report",
     figures: Annotated[
-        Path | None, typer.Option(help="Folder for every chart as a file, SVG and PNG.")
+        Path | None, typer.Option(help="Folder to write every chart to, as SVG and PNG.")
     ] = None,
     markdown: Annotated[
         Path | None,

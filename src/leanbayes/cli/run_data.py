@@ -24,10 +24,12 @@ DataFlag = Annotated[
     str | None,
     typer.Option(help="Data by name; those of the run if left out.", autocompletion=data_names),
 ]
-RootFlag = Annotated[str | None, typer.Option(help="Where the files of the data lie.")]
+RootFlag = Annotated[str | None, typer.Option(help="Folder of the files of the data.")]
 PartFlag = Annotated[str, typer.Option(help="train, validation, test, or a further part.")]
-SetFlag = Annotated[list[str] | None, typer.Option("--set", help="Option of the data: images=100.")]
-RowsFlag = Annotated[int, typer.Option(min=1, help="Rows of the part, from the first on.")]
+SetFlag = Annotated[
+    list[str] | None, typer.Option("--set", help="Option of the data, images=100. May be repeated.")
+]
+RowsFlag = Annotated[int, typer.Option(min=1, help="How many rows of the part, from the first on.")]
 
 
 def options_of(card: Card, name: str, root: str | None, changes: list[str]) -> dict[str, Any]:

@@ -20,13 +20,15 @@ RunArgument = Annotated[
     Path, typer.Argument(help="Folder of a finished run.", metavar="CHECKPOINT")
 ]
 HostFlag = Annotated[str, typer.Option(help="Address to listen on.")]
-PortFlag = Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)]
+PortFlag = Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)]
 RemoteFlag = Annotated[
     bool, typer.Option("--allow-remote", help="Let other machines ask; there is no password.")
 ]
-UploadFlag = Annotated[float, typer.Option(help="MiB that a request may have.", min=0.001)]
-MostFlag = Annotated[int, typer.Option(help="Most draws of an answer.", min=1)]
-BatchFlag = Annotated[int, typer.Option(help="Requests that are answered together.", min=1)]
+UploadFlag = Annotated[float, typer.Option(help="Largest request in MiB.", min=0.001)]
+MostFlag = Annotated[int, typer.Option(help="Largest number of draws of an answer.", min=1)]
+BatchFlag = Annotated[
+    int, typer.Option(help="Largest number of requests that are answered together.", min=1)
+]
 WaitingFlag = Annotated[int, typer.Option(help="Requests that may wait; more get a 503.", min=1)]
 CheckFlag = Annotated[bool, typer.Option("--check", help="Answer one request, print it and end.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the address as JSON.")]

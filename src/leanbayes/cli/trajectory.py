@@ -46,7 +46,7 @@ def trajectory(  # noqa: PLR0913
     part: PartFlag = "test",
     change: SetFlag = None,
     rows: RowsFlag = 10_000,
-    last: Annotated[int, typer.Option(min=1, help="Checkpoints, the newest ones.")] = FEW,
+    last: Annotated[int, typer.Option(min=1, help="How many of the newest checkpoints.")] = FEW,
     samples: SamplesFlag = None,
     seed: SeedFlag = 0,
     device: DeviceFlag = "auto",

@@ -44,12 +44,15 @@ def compare(  # noqa: PLR0913
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Network; without one what is usual for the data's shape.")
+        str | None,
+        typer.Option(
+            help="Network (leanbayes models); by default the usual one for the data's shape."
+        ),
     ] = None,
     weights: Annotated[
         Path | None, typer.Option(help="Trained weights that every method starts from.")
     ] = None,
-    root: Annotated[str | None, typer.Option(help="Where the files of the data lie.")] = None,
+    root: Annotated[str | None, typer.Option(help="Folder of the files of the data.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="Settings that all methods share, a TOML file.")
     ] = None,
@@ -65,13 +68,14 @@ def compare(  # noqa: PLR0913
             "methods.NAME.fit.KEY=... May be repeated.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of every method.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds, that is runs of every method.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     splits: Annotated[
         bool, typer.Option("--splits", help="Seed s takes split s of the data.")
     ] = False,
     samples: Annotated[
-        int | None, typer.Option(min=1, help="Draws a prediction; else the method's own number.")
+        int | None,
+        typer.Option(min=1, help="Draws of a prediction; by default the method's own number."),
     ] = None,
     part: Annotated[
         str,
@@ -97,20 +101,22 @@ def compare(  # noqa: PLR0913
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(min=1, help="Of a suite: corrupt, shift and attack so many rows only."),
+        typer.Option(min=1, help="With --suite: corrupt, shift and attack only so many rows."),
     ] = None,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Of a suite: figures by number of samples too.")
+        bool, typer.Option("--sweep", help="With --suite: figures by number of samples too.")
     ] = False,
     examples: Annotated[
-        bool, typer.Option("--examples", help="Of a suite: most and least certain images too.")
+        bool, typer.Option("--examples", help="With --suite: most and least certain images too.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="File of the record, JSON.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write the record to, JSON.")] = None,
     keep: Annotated[
         Path | None,
         typer.Option(help="Folder of starts and scores by row; of starts else one beside --out."),
     ] = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Seconds, on a few rows.")] = False,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="A trial in seconds, on a few rows.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record, no table.")] = False,
     jobs: Annotated[
         int,
@@ -127,7 +133,7 @@ def compare(  # noqa: PLR0913
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="Begin no run after so many; those under way end, and prices are measured.",
+            help="Begin no run after so many seconds; current ones end, and prices are measured.",
         ),
     ] = None,
 ) -> None:

@@ -23,7 +23,10 @@ COMMON = ("data", "table", "parts")  # has to be the same in all files
 
 def join(
     files: Annotated[
-        list[Path], typer.Argument(help="Files of compare; what two of them have, the first has.")
+        list[Path],
+        typer.Argument(
+            help="Files of compare; if two have the same run, that of the first is taken."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The record of all, JSON.")],
 ) -> None:

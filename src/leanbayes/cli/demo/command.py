@@ -23,16 +23,20 @@ PICTURED = "mean_field"
 
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of weights, batches and draws.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Repeat with so many seeds from there.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Repeat with so many seeds, from --seed on.")
+    ] = 1,
     out: Annotated[
         Path, typer.Option(help="Folder for the report, demo.json and certain.png.")
     ] = Path("leanbayes-demo"),
-    smoke: Annotated[bool, typer.Option("--smoke", help="Seconds, on few images.")] = False,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="A trial in seconds, on few images.")
+    ] = False,
     held_out: Annotated[
         bool,
         typer.Option(
             "--held-out",
-            help="Score held-out training images, by which settings are chosen, not the test set.",
+            help="Score held-out training images instead of the test set, to choose settings.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print demo.json, no table.")] = False,
