@@ -156,6 +156,14 @@ def test_ignored_labels_do_not_count():
         torch.testing.assert_close(*results)
 
 
+def test_a_last_batch_without_a_label_is_no_reason_to_warn(recwarn):
+    x, y = labelled(regression()[0])
+    data = [(x, y), (x, torch.full_like(y, -100))]
+    found = lb.fit_posterior(converted(deep(), prior_std=1e-3), data, lb.Categorical())
+    assert found["draw_loss"] == found["mean_loss"] == 0
+    assert not recwarn.list
+
+
 def test_a_part_of_the_data_stands_for_the_whole():
     x, y = regression()
     twice = [(x, y), (x, y)]
