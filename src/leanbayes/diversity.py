@@ -112,7 +112,8 @@ def diversity(
             model, batch, likelihood=chosen, samples=samples, seed=key, keep_samples=True
         ).samples
         assert kept is not None
-        sums.add(*_elements(chosen, by_member(kept, inner.method.index_members), target))
+        members = inner.method.index_members or inner.method.distinct_draws
+        sums.add(*_elements(chosen, by_member(kept, members), target))
     found = sums.result()
     if found.collapsed:
         warnings.warn(_advice(found), CollapsedMembers, stacklevel=2)

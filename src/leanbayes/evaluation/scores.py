@@ -64,9 +64,10 @@ class LabelScore(Score):
     Args:
         classes: Of the network.
         ignore_index: The label that means "no label".
+        distinct: Draws of the method after which they repeat; 0 if none do.
     """
 
-    def __init__(self, classes: int, ignore_index: int) -> None:
+    def __init__(self, classes: int, ignore_index: int, distinct: int = 0) -> None:
         super().__init__(classes)
         self.ignore_index = ignore_index
         self.ece, self.ranks = metrics.ECE(BINS), metrics.AURC()
@@ -83,7 +84,7 @@ class LabelScore(Score):
         if classes > TOP:
             self.parts["accuracy_top5"] = metrics.Average(metrics.accuracy, top=TOP)
         self.positives = metrics.Detection(metrics.average_precision)
-        self.draws = Disagreement()
+        self.draws = Disagreement(distinct)
 
     def add(self, found: Prediction, target: Tensor | None) -> None:
         """Take a batch; elements without a label count as rows only."""

@@ -108,9 +108,9 @@ class SWAG(PostHoc, name="swag"):
         return filled
 
     @property
-    def default_samples(self) -> int:
-        """Every fixed draw once."""
-        return self.draws or super().default_samples
+    def distinct_draws(self) -> int:
+        """The fixed draws."""
+        return self.draws or 0
 
     def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan:
         """Fresh draws; of K fixed ones sample t is draw t mod K, as it was fitted."""
