@@ -169,10 +169,13 @@ class BinaryClassification(Prediction):
         return self.total - self.aleatoric
 
     def log_prob(self, target: Tensor) -> Tensor:
-        """Log predictive probability of labels 0 or 1, by element; of several targets each."""
-        target = _fitted(target, self.probs)
+        """Log predictive probability of labels 0 or 1, by element; of several targets each.
+
+        Of a label t between them, as training takes it, `t ln P(y = 1) + (1 - t) ln P(y = 0)`.
+        """
+        target = _fitted(target, self.probs).to(self.probs.dtype)
         _check_chances(target)
-        return torch.where(target > 0.5, self.probs, self.complement).log()
+        return torch.xlogy(target, self.probs) + torch.xlogy(1 - target, self.complement)
 
     def sets(self, alpha: float | None = None, *, seed: int | None = None) -> Tensor:
         """Which of the labels 0 and 1 are in the set of each row, booleans [B, 2].
@@ -297,8 +300,8 @@ def _check_chances(target: Tensor) -> None:
     wrong = target[~((target >= 0) & (target <= 1))]
     if wrong.numel():
         raise ConfigError(
-            f"label {float(wrong[0]):g}: expected 0 or 1. Of labels -1 and 1 write y > 0; leave "
-            "out elements without a label: keep = y.isfinite(), "
+            f"label {float(wrong[0]):g}: expected 0 or 1 (or a probability between them). Of "
+            "labels -1 and 1 write y > 0; leave out elements without a label: keep = y.isfinite(), "
             "p.log_prob(torch.where(keep, y, 0))[keep]"
         )
 

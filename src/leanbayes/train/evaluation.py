@@ -83,7 +83,7 @@ def _sums(found: Prediction, target: Tensor, likelihood: Likelihood) -> Tensor:
         case BinaryClassification():
             target = target.reshape(found.probs.shape)
             log_prob, count = found.log_prob(target), torch.tensor(target.numel())
-            score = (found.label == target).double()
+            score = (found.label == (target > 0.5)).double()  # a probability stands for its side
         case Regression():
             target = target.reshape(found.mean.shape)
             log_prob, count = found.log_density(target), torch.tensor(len(target))
