@@ -189,6 +189,14 @@ def test_bad_requests_are_refused(arguments, options, words):
         lb.diversity(ensemble(), *arguments, **{"likelihood": CATEGORICAL, **options})
 
 
+@pytest.mark.parametrize("wrong", [-1.0, math.nan])
+def test_labels_that_are_no_yes_and_no_no_are_refused(wrong):
+    model = lb.bayesianize(nn.Linear(4, 1), lb.MeanField(), likelihood=lb.Bernoulli())
+    y = torch.tensor([1.0, wrong, 0.0])
+    with pytest.raises(lb.ConfigError, match=f"label {wrong:g}: expected 0 or 1"):
+        lb.diversity(model, torch.zeros(3, 4), y, samples=2)
+
+
 def test_a_point_estimate_has_no_members_to_compare():
     model = lb.bayesianize(nn.Linear(4, 3), lb.MAP(), likelihood=CATEGORICAL)
     with pytest.raises(lb.ConfigError, match="no members to compare"):

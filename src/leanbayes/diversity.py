@@ -16,6 +16,7 @@ from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, Statistics,
 from leanbayes.metrics import label_disagreement
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.predict import predict
+from leanbayes.prediction import check_chances
 
 TOLERANCE = 1e-3  # of the total variation between members that count as one
 
@@ -192,8 +193,9 @@ def _elements(likelihood: Likelihood, probs: Tensor, target: Tensor) -> tuple[Te
     """Probabilities [S, M, C] and labels [M] of the labelled elements."""
     target = target.to(probs.device)
     if isinstance(likelihood, Bernoulli):
-        target = (matched(target, probs[0, ..., 0]) > 0.5).long()
-        return probs.flatten(1, -2), target.flatten()
+        target = matched(target, probs[0, ..., 0])
+        check_chances(target)
+        return probs.flatten(1, -2), (target > 0.5).long().flatten()
     probs = probs.movedim(2, -1)
     if target.shape != probs.shape[1:-1] or target.is_floating_point():
         raise ConfigError(

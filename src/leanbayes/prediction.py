@@ -174,7 +174,7 @@ class BinaryClassification(Prediction):
         Of a label t between them, as training takes it, `t ln P(y = 1) + (1 - t) ln P(y = 0)`.
         """
         target = _fitted(target, self.probs).to(self.probs.dtype)
-        _check_chances(target)
+        check_chances(target)
         return torch.xlogy(target, self.probs) + torch.xlogy(1 - target, self.complement)
 
     def sets(self, alpha: float | None = None, *, seed: int | None = None) -> Tensor:
@@ -296,7 +296,8 @@ def _fitted(target: Tensor, like: Tensor) -> Tensor:
     )
 
 
-def _check_chances(target: Tensor) -> None:
+def check_chances(target: Tensor) -> None:
+    """Refuse labels that are neither yes nor no, nor a probability; a missing one is no 'no'."""
     wrong = target[~((target >= 0) & (target <= 1))]
     if wrong.numel():
         raise ConfigError(
