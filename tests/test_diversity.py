@@ -181,6 +181,7 @@ X, Y = torch.zeros(6, 4), torch.arange(6) % 3
         ((iter([X]), Y), {}, "own targets"),
         (([],), {}, "nothing to compare"),
         ((X, Y[:3]), {}, "labels of shape"),
+        ((X, Y + 1), {}, "label 3 is none of the 3 classes"),
         ((X, Y), {"samples": 1}, "at least 2"),
     ],
 )

@@ -16,7 +16,7 @@ from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, Statistics,
 from leanbayes.metrics import label_disagreement
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.predict import predict
-from leanbayes.prediction import check_chances
+from leanbayes.prediction import check_chances, check_classes
 
 TOLERANCE = 1e-3  # of the total variation between members that count as one
 
@@ -196,15 +196,10 @@ def _elements(likelihood: Likelihood, probs: Tensor, target: Tensor) -> tuple[Te
         target = matched(target, probs[0, ..., 0])
         check_chances(target)
         return probs.flatten(1, -2), (target > 0.5).long().flatten()
-    probs = probs.movedim(2, -1)
-    if target.shape != probs.shape[1:-1] or target.is_floating_point():
-        raise ConfigError(
-            f"expected whole-number labels of shape {tuple(probs.shape[1:-1])}, found "
-            f"{target.dtype} of shape {tuple(target.shape)}"
-        )
     assert isinstance(likelihood, Categorical)
-    labelled = (target != likelihood.ignore_index).flatten()
-    return probs.flatten(1, -2)[:, labelled], target.flatten()[labelled]
+    labelled = target != likelihood.ignore_index
+    check_classes(torch.where(labelled, target, 0), probs[0])
+    return probs.movedim(2, -1)[:, labelled], target[labelled]
 
 
 def _pairs(inputs: Any, targets: Tensor | None) -> Iterator[tuple[Any, Tensor]]:

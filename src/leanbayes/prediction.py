@@ -112,7 +112,7 @@ class Classification(Prediction):
         Every label must be a class; where some mean "no label", keep = y != ignore_index and
         `p.log_prob(torch.where(keep, y, 0))[keep]`.
         """
-        _check_classes(target, self.probs)
+        check_classes(target, self.probs)
         return self.probs.gather(1, target.long().unsqueeze(1)).squeeze(1).log()
 
     def sets(self, alpha: float | None = None, *, seed: int | None = None) -> Tensor:
@@ -307,7 +307,8 @@ def check_chances(target: Tensor) -> None:
         )
 
 
-def _check_classes(target: Tensor, probs: Tensor) -> None:
+def check_classes(target: Tensor, probs: Tensor) -> None:
+    """Refuse labels [B, ...] that are no classes of probabilities [B, C, ...]."""
     classes, shape = probs.shape[1], (probs.shape[0], *probs.shape[2:])
     if target.is_floating_point() or tuple(target.shape) != shape:
         raise ConfigError(

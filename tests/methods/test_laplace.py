@@ -156,6 +156,14 @@ def test_ignored_labels_do_not_count():
         torch.testing.assert_close(*results)
 
 
+@pytest.mark.parametrize("structure", ["diagonal", "kronecker"])
+def test_labels_of_another_shape_are_refused_in_words(structure):
+    x, y = labelled(regression()[0])
+    model = converted(deep(), structure=structure)
+    with pytest.raises(lb.ConfigError, match="expects whole-number labels of shape"):
+        lb.fit_posterior(model, [(x, y[:, None])], lb.Categorical())
+
+
 def test_a_last_batch_without_a_label_is_no_reason_to_warn(recwarn):
     x, y = labelled(regression()[0])
     data = [(x, y), (x, torch.full_like(y, -100))]

@@ -37,7 +37,7 @@ class Curvature(ABC):
 
     @abstractmethod
     def add(self, inputs: Any, target: Tensor, likelihood: Likelihood) -> Tensor:
-        """Take a batch into account; the outputs of the network."""
+        """Take a batch into account; the log-probabilities of its targets."""
 
     @abstractmethod
     def finish(self, factor: float) -> None:
@@ -78,12 +78,13 @@ class Diagonal(Curvature):
         """Squared gradients of random (or all) combinations of outputs."""
         with torch.enable_grad(), differentiable(self.bases):
             output = tensor_of(call(self.model, inputs, plan=MEAN))
+            log_prob = likelihood.log_prob(output.detach(), target).detach()
             signs = probe_signs(output, self.probes, self.generator)
             vectors = ((root_product(likelihood, output, target, s), w) for s, w in signs)
             found = squared_gradients(output, self.bases, vectors)
         sums = self.eigenvalues or [torch.zeros_like(h) for h in found]
         self.eigenvalues = [a + b for a, b in zip(sums, found, strict=True)]
-        return output
+        return log_prob
 
     def finish(self, factor: float) -> None:
         """A matter of scale."""
@@ -121,13 +122,14 @@ class Kronecker(Curvature):
             output = tensor_of(call(self.model, inputs, plan=MEAN))
         finally:
             handle.remove()
+        log_prob = likelihood.log_prob(output, target)
         rows = widened(_input_of_last(calls, output))[labelled_rows(likelihood, target)]
         if self.host.bias is not None:
             rows = torch.cat([rows, rows.new_ones(len(rows), 1)], 1)
         self.input_sum = self.input_sum + rows.T @ rows
         self.hessian_sum = self.hessian_sum + summed_hessian(likelihood, output, target)
         self.count += len(rows)
-        return output
+        return log_prob
 
     def finish(self, factor: float) -> None:
         """Eigenvalues of G x A are the products of theirs."""
