@@ -16,7 +16,7 @@ from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, Statistics,
 from leanbayes.metrics import label_disagreement
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.predict import predict
-from leanbayes.prediction import check_chances, check_classes
+from leanbayes.prediction import check_chances, check_classes, is_label
 
 TOLERANCE = 1e-3  # of the total variation between members that count as one
 
@@ -197,7 +197,7 @@ def _elements(likelihood: Likelihood, probs: Tensor, target: Tensor) -> tuple[Te
         check_chances(target)
         return probs.flatten(1, -2), (target > 0.5).long().flatten()
     assert isinstance(likelihood, Categorical)
-    labelled = target != likelihood.ignore_index
+    labelled = is_label(target, likelihood.ignore_index)
     check_classes(torch.where(labelled, target, 0), probs[0])
     return probs.movedim(2, -1)[:, labelled], target[labelled]
 

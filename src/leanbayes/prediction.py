@@ -296,6 +296,11 @@ def _fitted(target: Tensor, like: Tensor) -> Tensor:
     )
 
 
+def is_label(target: Tensor, ignore_index: int) -> Tensor:
+    """True where there is a label; in 64 bits, for in bytes -100 is the class 156."""
+    return target.long() != ignore_index
+
+
 def check_chances(target: Tensor) -> None:
     """Refuse labels that are neither yes nor no, nor a probability; a missing one is no 'no'."""
     wrong = target[~((target >= 0) & (target <= 1))]
@@ -315,7 +320,8 @@ def check_classes(target: Tensor, probs: Tensor) -> None:
             f"expected whole-number labels of shape {shape}, found {target.dtype} of shape "
             f"{tuple(target.shape)}"
         )
-    wrong = target[(target < 0) | (target >= classes)]
+    labels = target.long()  # bytes compare with 256 as with 0
+    wrong = labels[(labels < 0) | (labels >= classes)]
     if wrong.numel():
         raise ConfigError(
             f"label {int(wrong[0])} is none of the {classes} classes 0 to {classes - 1}; leave out "

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from leanbayes.metrics import label_disagreement
-from leanbayes.prediction import BinaryClassification, Classification, Prediction
+from leanbayes.prediction import BinaryClassification, Classification, Prediction, is_label
 
 
 class Disagreement:
@@ -32,7 +32,7 @@ class Disagreement:
         if labels is None or target is None:
             return
         wanted = target.reshape(labels.shape[1:]).to(labels.device)
-        known = wanted != ignore_index
+        known = is_label(wanted, ignore_index)
         chosen, own = labels[:, known], wanted[known]
         count = len(own)
         if count:

@@ -19,7 +19,7 @@ from leanbayes.evaluation.disagreement import Disagreement
 from leanbayes.evaluation.rows import Rows, histogram, means
 from leanbayes.metrics import Accumulator
 from leanbayes.metrics.selective import at_coverage
-from leanbayes.prediction import BinaryClassification, Classification, Prediction
+from leanbayes.prediction import BinaryClassification, Classification, Prediction, is_label
 
 BINS = 15
 TOP = 5
@@ -149,7 +149,7 @@ def elements(
     assert isinstance(found, (Classification, BinaryClassification))
     labels, total = _fitted(target, found.total), found.total
     probs = found.both if isinstance(found, BinaryClassification) else found.probs.movedim(1, -1)
-    known = labels != ignore_index
+    known = is_label(labels, ignore_index)
     chosen, own = probs[known], labels[known]
     check_labels(own, probs.shape[-1])
     return chosen, own, total[known]

@@ -21,6 +21,7 @@ from leanbayes.likelihood.gaussian import by_target
 from leanbayes.plan import MEAN, call
 from leanbayes.posteriors.fixed_gaussian import FixedGaussian, Measured
 from leanbayes.posteriors.kronecker import Eigenbases, KroneckerGaussian
+from leanbayes.prediction import is_label
 
 
 class Curvature(ABC):
@@ -164,7 +165,7 @@ def root_product(likelihood: Likelihood, output: Tensor, target: Tensor, signs: 
             case Categorical():
                 p = torch.softmax(output, 1)
                 scaled = p.sqrt() * signs
-                labelled = (target != likelihood.ignore_index).unsqueeze(1)
+                labelled = is_label(target, likelihood.ignore_index).unsqueeze(1)
                 return (scaled - p * scaled.sum(1, keepdim=True)) * labelled
             case Bernoulli():
                 p = torch.sigmoid(output)
@@ -180,7 +181,8 @@ def summed_hessian(likelihood: Likelihood, output: Tensor, target: Tensor) -> Te
     """Sum over the rows of outputs [B, C] of the Hessian, [C, C], in float64."""
     match likelihood:
         case Categorical():
-            p = torch.softmax(widened(output), 1)[target != likelihood.ignore_index]
+            labelled = is_label(target, likelihood.ignore_index)
+            p = torch.softmax(widened(output), 1)[labelled]
             return torch.diag(p.sum(0)) - p.T @ p
         case Bernoulli():
             p = torch.sigmoid(widened(output))
@@ -194,7 +196,9 @@ def summed_hessian(likelihood: Likelihood, output: Tensor, target: Tensor) -> Te
 
 def labelled_rows(likelihood: Likelihood, target: Tensor) -> Tensor | slice:
     """The rows that count, as an index."""
-    return target != likelihood.ignore_index if isinstance(likelihood, Categorical) else slice(None)
+    if not isinstance(likelihood, Categorical):
+        return slice(None)
+    return is_label(target, likelihood.ignore_index)
 
 
 def probe_signs(
