@@ -164,6 +164,14 @@ def test_labels_of_another_shape_are_refused_in_words(structure):
         lb.fit_posterior(model, [(x, y[:, None])], lb.Categorical())
 
 
+@pytest.mark.parametrize("options", [{}, {"num_data": 100}])
+def test_data_without_any_label_are_refused(options):
+    x, y = labelled(regression()[0])
+    model = converted(deep())
+    with pytest.raises(lb.DataError, match="no datum has a label"):
+        lb.fit_posterior(model, [(x, torch.full_like(y, -100))], lb.Categorical(), **options)
+
+
 def test_a_last_batch_without_a_label_is_no_reason_to_warn(recwarn):
     x, y = labelled(regression()[0])
     data = [(x, y), (x, torch.full_like(y, -100))]

@@ -213,6 +213,8 @@ def _measure(
         total += float(log_prob.double().sum())
         _check_finite(total, seen)
         seen += int(likelihood.count(log_prob, target))
+    if not seen:
+        raise DataError("no datum has a label: expected some, whose curvature can be measured")
     return total, seen, batch
 
 
