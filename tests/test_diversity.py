@@ -181,12 +181,21 @@ X, Y = torch.zeros(6, 4), torch.arange(6) % 3
         ((iter([X]), Y), {}, "own targets"),
         (([],), {}, "nothing to compare"),
         ((X, Y[:3]), {}, "labels of shape"),
+        ((X, Y + 1), {}, "label 3 is none of the 3 classes"),
         ((X, Y), {"samples": 1}, "at least 2"),
     ],
 )
 def test_bad_requests_are_refused(arguments, options, words):
     with pytest.raises(lb.ConfigError, match=words):
         lb.diversity(ensemble(), *arguments, **{"likelihood": CATEGORICAL, **options})
+
+
+@pytest.mark.parametrize("wrong", [-1.0, math.nan])
+def test_labels_that_are_no_yes_and_no_no_are_refused(wrong):
+    model = lb.bayesianize(nn.Linear(4, 1), lb.MeanField(), likelihood=lb.Bernoulli())
+    y = torch.tensor([1.0, wrong, 0.0])
+    with pytest.raises(lb.ConfigError, match=f"label {wrong:g}: expected 0 or 1"):
+        lb.diversity(model, torch.zeros(3, 4), y, samples=2)
 
 
 def test_a_point_estimate_has_no_members_to_compare():

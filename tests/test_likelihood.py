@@ -1,5 +1,8 @@
 """Log-probabilities against torch.distributions, shapes, and errors in words."""
 
+import copy
+import warnings
+
 import pytest
 import torch
 
@@ -31,6 +34,43 @@ def test_labels_of_any_whole_type_are_labels(dtype):
         return loss.item(), log_prob.item(), temperature, members
 
     assert figures(y.to(dtype)) == figures(y)
+
+
+def test_bytes_hold_the_labels_of_256_classes():
+    """-100, the label that is none, is 156 among bytes, and 256, the number of classes, is 0."""
+    x, y = torch.randn(60, 4), torch.randint(0, 256, (60,))
+    y[:20] = 156
+    likelihood = lb.Categorical()
+    config = lb.FitConfig(steps=2, batch_size=30, progress=False)
+
+    def figures(labels):
+        torch.manual_seed(0)
+        part, draws = (x, labels), {"samples": 2, "seed": 0}
+        method = lb.Implicit(members=2)
+        model = lb.bayesianize(torch.nn.Linear(4, 256), method, likelihood=likelihood)
+        found = {
+            "loss": lb.objective(model, part, likelihood, num_data=60).loss.item(),
+            "log_prob": lb.predict(model, x, **draws).log_prob(labels).tolist(),
+            "suite": lb.evaluate(model, lb.Suite.of(part, "test"), **draws, progress=False)[
+                "summary"
+            ],
+            "members": lb.diversity(model, x, labels),
+            "plane": lb.landscape(model, part, points=2),
+            "attack": lb.attacks.pgd(
+                model, x.sigmoid(), labels, eps=0.1, steps=2, **draws
+            ).tolist(),
+            "fit": lb.fit(model, part, likelihood, validation=part, config=config).history,
+            "temperature": lb.calibrate(model, part, **draws).temperature,
+        }
+        for structure, options in {"diagonal": {"seed": 0}, "kronecker": {}}.items():
+            net = lb.collapse(copy.deepcopy(model))
+            laplace = lb.bayesianize(net, lb.Laplace(structure=structure))
+            found[structure] = lb.fit_posterior(laplace, [part], likelihood, **options)
+        return found
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert figures(y.to(torch.uint8)) == figures(y)
 
 
 def test_dense_categorical_leaves_ignored_labels_out_of_sum_and_count():

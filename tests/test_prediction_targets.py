@@ -98,6 +98,21 @@ def test_labels_that_are_no_yes_and_no_no_are_refused(wrong):
     )
 
 
+def test_probabilities_as_binary_labels_have_the_loss_of_training():
+    """Training takes them; a figure of the labels that they are nearest to would be another one."""
+    x, y = torch.randn(6, 4, dtype=F64), torch.rand(6, 3, dtype=F64)
+    model = lb.bayesianize(nn.Linear(4, 3).to(F64), lb.MAP(), likelihood=lb.Bernoulli())
+    p = lb.predict(model, x)
+    expected = lb.Bernoulli().log_prob(model.eval()(x), y)
+    torch.testing.assert_close(p.log_prob(y), expected, rtol=1e-12, atol=1e-12)
+    config = lb.FitConfig(steps=1, batch_size=6, lr=0.1, progress=False)
+    figures = lb.fit(model, (x, y), lb.Bernoulli(), validation=(x, y), config=config).history[-1]
+    p = lb.predict(model, x)
+    assert figures["nll"] == pytest.approx(-p.log_prob(y).mean().item())
+    assert figures["accuracy"] == pytest.approx((p.label == y.round()).double().mean().item())
+    assert figures["accuracy"] > 0
+
+
 def test_a_vector_of_binary_labels_fits_a_column_of_probabilities():
     x, y = torch.randn(6, 4, dtype=F64), torch.randint(0, 2, (6,))
     p = sampled(nn.Linear(4, 1), x, lb.Bernoulli(), samples=3)

@@ -103,6 +103,18 @@ def test_labels_that_are_ignored_count_nowhere():
         torch.testing.assert_close(found[name], g.abs(), rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.parametrize("scale", [0.01, 1.0, 7.0])
+def test_loss_grad_is_that_of_the_weighted_mean_whatever_the_size_of_class_weights(scale):
+    net, (x, y) = small_net(), small_data()
+    weights = scale * torch.tensor([0.3, 0.2, 0.1], dtype=F64)
+    likelihood = lb.Categorical(class_weights=weights.tolist())
+    found = lb.sensitivity(net, batches(x, y), likelihood, criterion="loss_grad")
+    loss = nn.functional.cross_entropy(net.eval()(x), y, weight=weights)
+    gradients = torch.autograd.grad(loss, list(net.parameters()))
+    for name, expected in zip(found, gradients, strict=True):
+        torch.testing.assert_close(found[name], expected.abs(), rtol=1e-10, atol=1e-14)
+
+
 def test_magnitude_and_random_need_no_data():
     net = small_net()
     scores = lb.sensitivity(net, criterion="magnitude")

@@ -20,7 +20,13 @@ from leanbayes.likelihood import Likelihood
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.noise import key_seed
 from leanbayes.predict import predict
-from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
+from leanbayes.prediction import (
+    BinaryClassification,
+    Classification,
+    Prediction,
+    Regression,
+    is_label,
+)
 
 ROWS = 256  # of a batch of a Dataset
 
@@ -176,7 +182,7 @@ def _by_row(held: Held) -> tuple[Tensor, Tensor]:
             )
         return found.both.flatten(0, -2), target.flatten().long()
     assert isinstance(found, Classification)
-    known = target.ne(held.ignored)
+    known = is_label(target, held.ignored)
     found.log_prob(torch.where(known, target, 0))  # checks shapes and labels
     probs = found.probs.movedim(1, -1).flatten(0, -2)
     return probs[known.flatten()], target[known].long()

@@ -16,6 +16,7 @@ from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, Statistics,
 from leanbayes.metrics import label_disagreement
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.predict import predict
+from leanbayes.prediction import check_chances, check_classes, is_label
 
 TOLERANCE = 1e-3  # of the total variation between members that count as one
 
@@ -112,7 +113,8 @@ def diversity(
             model, batch, likelihood=chosen, samples=samples, seed=key, keep_samples=True
         ).samples
         assert kept is not None
-        sums.add(*_elements(chosen, by_member(kept, inner.method.index_members), target))
+        members = inner.method.index_members or inner.method.distinct_draws
+        sums.add(*_elements(chosen, by_member(kept, members), target))
     found = sums.result()
     if found.collapsed:
         warnings.warn(_advice(found), CollapsedMembers, stacklevel=2)
@@ -191,17 +193,13 @@ def _elements(likelihood: Likelihood, probs: Tensor, target: Tensor) -> tuple[Te
     """Probabilities [S, M, C] and labels [M] of the labelled elements."""
     target = target.to(probs.device)
     if isinstance(likelihood, Bernoulli):
-        target = (matched(target, probs[0, ..., 0]) > 0.5).long()
-        return probs.flatten(1, -2), target.flatten()
-    probs = probs.movedim(2, -1)
-    if target.shape != probs.shape[1:-1] or target.is_floating_point():
-        raise ConfigError(
-            f"expected whole-number labels of shape {tuple(probs.shape[1:-1])}, found "
-            f"{target.dtype} of shape {tuple(target.shape)}"
-        )
+        target = matched(target, probs[0, ..., 0])
+        check_chances(target)
+        return probs.flatten(1, -2), (target > 0.5).long().flatten()
     assert isinstance(likelihood, Categorical)
-    labelled = (target != likelihood.ignore_index).flatten()
-    return probs.flatten(1, -2)[:, labelled], target.flatten()[labelled]
+    labelled = is_label(target, likelihood.ignore_index)
+    check_classes(torch.where(labelled, target, 0), probs[0])
+    return probs.movedim(2, -1)[:, labelled], target[labelled]
 
 
 def _pairs(inputs: Any, targets: Tensor | None) -> Iterator[tuple[Any, Tensor]]:

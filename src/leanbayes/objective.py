@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from leanbayes.counts import checked_count
 from leanbayes.errors import ConfigError
-from leanbayes.likelihood import HALF, Likelihood, needed, tensor_of
+from leanbayes.likelihood import HALF, Likelihood, mean_nll, needed, tensor_of
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.plan import call, count_rows, fold
 
@@ -103,13 +103,7 @@ def objective(  # noqa: PLR0913
     if likelihood_of == "mixture":
         log_prob = torch.logsumexp(log_prob.reshape(samples, -1), 0) - math.log(samples)
         targets = target
-    return Objective(-log_prob.sum() / _labelled(likelihood, log_prob, targets), inner, scale)
-
-
-def _labelled(likelihood: Likelihood, log_prob: Tensor, targets: Tensor) -> Tensor | int:
-    """What divides the sum; a batch without a label says nothing, and 0 / 0 would end a run."""
-    count = likelihood.count(log_prob, targets)
-    return torch.where(count > 0, count, 1) if isinstance(count, Tensor) else count
+    return Objective(mean_nll(likelihood, log_prob, targets), inner, scale)
 
 
 def _check(model: BayesianModel, likelihood_of: str, include_kl: bool) -> None:

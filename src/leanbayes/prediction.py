@@ -112,7 +112,7 @@ class Classification(Prediction):
         Every label must be a class; where some mean "no label", keep = y != ignore_index and
         `p.log_prob(torch.where(keep, y, 0))[keep]`.
         """
-        _check_classes(target, self.probs)
+        check_classes(target, self.probs)
         return self.probs.gather(1, target.long().unsqueeze(1)).squeeze(1).log()
 
     def sets(self, alpha: float | None = None, *, seed: int | None = None) -> Tensor:
@@ -169,10 +169,13 @@ class BinaryClassification(Prediction):
         return self.total - self.aleatoric
 
     def log_prob(self, target: Tensor) -> Tensor:
-        """Log predictive probability of labels 0 or 1, by element; of several targets each."""
-        target = _fitted(target, self.probs)
-        _check_chances(target)
-        return torch.where(target > 0.5, self.probs, self.complement).log()
+        """Log predictive probability of labels 0 or 1, by element; of several targets each.
+
+        Of a label t between them, as training takes it, `t ln P(y = 1) + (1 - t) ln P(y = 0)`.
+        """
+        target = _fitted(target, self.probs).to(self.probs.dtype)
+        check_chances(target)
+        return torch.xlogy(target, self.probs) + torch.xlogy(1 - target, self.complement)
 
     def sets(self, alpha: float | None = None, *, seed: int | None = None) -> Tensor:
         """Which of the labels 0 and 1 are in the set of each row, booleans [B, 2].
@@ -293,24 +296,32 @@ def _fitted(target: Tensor, like: Tensor) -> Tensor:
     )
 
 
-def _check_chances(target: Tensor) -> None:
+def is_label(target: Tensor, ignore_index: int) -> Tensor:
+    """True where there is a label; in 64 bits, for in bytes -100 is the class 156."""
+    return target.long() != ignore_index
+
+
+def check_chances(target: Tensor) -> None:
+    """Refuse labels that are neither yes nor no, nor a probability; a missing one is no 'no'."""
     wrong = target[~((target >= 0) & (target <= 1))]
     if wrong.numel():
         raise ConfigError(
-            f"label {float(wrong[0]):g}: expected 0 or 1. Of labels -1 and 1 write y > 0; leave "
-            "out elements without a label: keep = y.isfinite(), "
+            f"label {float(wrong[0]):g}: expected 0 or 1 (or a probability between them). Of "
+            "labels -1 and 1 write y > 0; leave out elements without a label: keep = y.isfinite(), "
             "p.log_prob(torch.where(keep, y, 0))[keep]"
         )
 
 
-def _check_classes(target: Tensor, probs: Tensor) -> None:
+def check_classes(target: Tensor, probs: Tensor) -> None:
+    """Refuse labels [B, ...] that are no classes of probabilities [B, C, ...]."""
     classes, shape = probs.shape[1], (probs.shape[0], *probs.shape[2:])
     if target.is_floating_point() or tuple(target.shape) != shape:
         raise ConfigError(
             f"expected whole-number labels of shape {shape}, found {target.dtype} of shape "
             f"{tuple(target.shape)}"
         )
-    wrong = target[(target < 0) | (target >= classes)]
+    labels = target.long()  # bytes compare with 256 as with 0
+    wrong = labels[(labels < 0) | (labels >= classes)]
     if wrong.numel():
         raise ConfigError(
             f"label {int(wrong[0])} is none of the {classes} classes 0 to {classes - 1}; leave out "

@@ -101,7 +101,7 @@ def _totals(  # noqa: PLR0913
     params = list(net.parameters())
     totals = [torch.zeros_like(at_least_float32(p.detach())) for p in params]
     repeats = 1 if criterion == "loss_grad" else samples
-    count = 0
+    count = 0.0  # class weights add up to no whole number
     with _evaluating(net), _differentiable(params) as live:
         for inputs, target in _batches(data, net, criterion, progress):
             output = tensor_of(call(net, inputs))
@@ -109,7 +109,7 @@ def _totals(  # noqa: PLR0913
                 value, size = PROBES[criterion](output, target, likelihood, generator)
                 grads = torch.autograd.grad(value, live, retain_graph=True, allow_unused=True)
                 _add(totals, params, dict(zip(live, grads, strict=True)), criterion)
-                count += int(size)
+                count += float(size)
     if count == 0:
         raise ConfigError(
             "sensitivity saw no datum: the loader gave no batch, or none with a label. Expected "

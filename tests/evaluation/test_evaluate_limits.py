@@ -76,6 +76,47 @@ def test_a_point_has_no_disagreement():
     assert "disagreement" not in figures
 
 
+ENSEMBLES = {
+    "points": lb.BatchEnsemble(members=3, init_std=0.7),
+    "networks": lb.DeepEnsemble(members=3),
+    "patches": lb.Patching(members=3, scope="network", where="all", init_std=0.7),
+    "parts": lb.Compose([(lb.select.output, lb.SharedEnsemble(members=3, init_std=0.9))]),
+    "fixed draws": lb.SWAG(rank=0, draws=3, init_std=0.3),
+}
+
+
+@pytest.mark.parametrize("method", ENSEMBLES.values(), ids=ENSEMBLES)
+def test_draws_that_repeat_have_nothing_to_disagree_on(method):
+    """Of seven draws of three members those of one member are the same network."""
+    torch.manual_seed(0)
+    model = lb.bayesianize(network(), method, likelihood=lb.Categorical(), example=data().test[0])
+    once, often = (
+        evaluate(model, lb.Suite.of(data(), "test"), samples=n)["splits"]["test"]["figures"]
+        for n in (3, 7)
+    )
+    assert once["disagreement"] > 0
+    for name in ("disagreement", "draw_accuracy", "disagreement_normalised"):
+        assert often[name] == pytest.approx(once[name]), name
+    x, y = data().test
+    assert lb.diversity(model, x, y, samples=7).disagreement == pytest.approx(once["disagreement"])
+
+
+def test_draws_repeat_only_where_those_of_all_parts_do():
+    points = lb.select.output, lb.BatchEnsemble(members=3)
+    fresh = lb.select.norms, lb.MeanField()
+    still = lb.select.norms, lb.MAP()
+    found = [lb.Compose([points, other]).distinct_draws for other in (fresh, still)]
+    assert found == [0, 3]
+    assert lb.Compose([still]).distinct_draws == 0
+
+
+def test_an_ensemble_of_one_has_no_disagreement():
+    method = lb.BatchEnsemble(members=1)
+    model = lb.bayesianize(network(), method, likelihood=lb.Categorical())
+    figures = evaluate(model, lb.Suite.of(data(), "test"), samples=4)["splits"]["test"]["figures"]
+    assert "disagreement" not in figures
+
+
 def test_two_classes_disagree_by_their_sign():
     x, y = images(30)
     torch.manual_seed(0)

@@ -183,6 +183,7 @@ def test_copies_of_a_table_share_the_padding_row_before_and_after_a_step(method)
         layer.weight[3] = 0.3
     model = lb.bayesianize(layer, method, example=ids).train()
     optimizer = torch.optim.SGD(lb.param_groups(model, lr=0.1), momentum=0.9)
+    handle = lb.attach_kl(optimizer, model, num_data=10)
     for _ in range(2):
         plan = method.prediction_plan(range(5), KeyedNoise(0, range(5)))
         y = model(ids.repeat(5, 1), plan=plan).reshape(5, *ids.shape, 8)
@@ -190,6 +191,7 @@ def test_copies_of_a_table_share_the_padding_row_before_and_after_a_step(method)
         assert y[:, ids != 3].std(0).max() > 0.05
         y.square().sum().backward()
         optimizer.step()
+    assert handle.steps == 2
 
 
 @pytest.mark.parametrize("samples", [1, 5])
@@ -204,7 +206,8 @@ def test_the_zero_copy_of_a_table_keeps_its_padding_row_in_prediction(samples):
     kept = lb.predict(model, ids, samples=20, **options).samples[..., 0]
     assert_equal(kept[:, ids == 3], torch.full((20, 2, 8), 0.3, dtype=torch.float64))
     assert (kept[:, ids != 3] == 0).any()
-    # The zero copy adds nothing: half of the trained one's square by the variance of the prior.
-    expected = 0.5 * layer.weight.square().sum() / (2 * 0.5**2)
+    # The zero copy adds nothing, nor does the padding row: half of the trained one's other squares.
+    rest = layer.weight[[0, 1, 2, 4, 5, 6]]
+    expected = 0.5 * rest.square().sum() / (2 * 0.5**2)
     torch.testing.assert_close(model.kl(), expected)
     assert_equal(lb.collapse(model, None).weight[3], layer.weight[3])

@@ -156,6 +156,30 @@ def test_ignored_labels_do_not_count():
         torch.testing.assert_close(*results)
 
 
+@pytest.mark.parametrize("structure", ["diagonal", "kronecker"])
+def test_labels_of_another_shape_are_refused_in_words(structure):
+    x, y = labelled(regression()[0])
+    model = converted(deep(), structure=structure)
+    with pytest.raises(lb.ConfigError, match="expects whole-number labels of shape"):
+        lb.fit_posterior(model, [(x, y[:, None])], lb.Categorical())
+
+
+@pytest.mark.parametrize("options", [{}, {"num_data": 100}])
+def test_data_without_any_label_are_refused(options):
+    x, y = labelled(regression()[0])
+    model = converted(deep())
+    with pytest.raises(lb.DataError, match="no datum has a label"):
+        lb.fit_posterior(model, [(x, torch.full_like(y, -100))], lb.Categorical(), **options)
+
+
+def test_a_last_batch_without_a_label_is_no_reason_to_warn(recwarn):
+    x, y = labelled(regression()[0])
+    data = [(x, y), (x, torch.full_like(y, -100))]
+    found = lb.fit_posterior(converted(deep(), prior_std=1e-3), data, lb.Categorical())
+    assert found["draw_loss"] == found["mean_loss"] == 0
+    assert not recwarn.list
+
+
 def test_a_part_of_the_data_stands_for_the_whole():
     x, y = regression()
     twice = [(x, y), (x, y)]

@@ -217,6 +217,30 @@ def test_a_fitted_model_predicts_the_same_when_loaded(tmp_path):
     assert torch.equal(lb.predict(again, x, samples=5, seed=2).probs, expected)
 
 
+def test_a_batch_without_a_label_moves_nothing():
+    x, _ = problem(8)
+    empty = x, torch.full((8,), -100)
+    found = []
+    for data in (batches(), [*batches(), empty]):
+        torch.manual_seed(1)
+        model = lb.bayesianize(net(), lb.SWAG(rank=2))
+        options = {"lr": 0.2, "momentum": 0.0, "epochs": 3}
+        figures = lb.fit_posterior(model, data, lb.Categorical(), **options)
+        assert all(math.isfinite(value) for value in figures.values())
+        found.append(torch.cat([p.flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def test_iterates_that_are_lost_are_found_where_the_last_batch_has_no_label():
+    x, _ = problem(8)
+    model = lb.bayesianize(net(), lb.SWAG(rank=2))
+    data = [*batches(), (x, torch.full((8,), -100))]
+    with torch.no_grad():
+        model.net[3].weight[0, 0] = math.nan
+    with pytest.raises(lb.ConfigError, match="the loss is nan after 4 steps"):
+        lb.fit_posterior(model, data, lb.Categorical(), epochs=3)
+
+
 def test_a_learnt_noise_is_not_moved():
     likelihood = lb.Gaussian(precision=2.0, learn=True)
     model = lb.bayesianize(nn.Linear(3, 1).to(F64), lb.SWAG(rank=2))

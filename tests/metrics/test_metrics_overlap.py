@@ -31,6 +31,14 @@ def test_the_confusion_matrix_equals_scikit_learn(random_cases):
         assert confusion(predicted, target, classes).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_labels_of_any_whole_type_are_counted_as_they_are(dtype):
+    """Label times classes has no room in bytes."""
+    predicted, target = torch.randint(0, 30, (2, 500))
+    found = confusion(predicted.to(dtype), target.to(dtype), 30)
+    assert torch.equal(found, confusion(predicted, target, 30))
+
+
 def test_perfect_labels_overlap_and_a_class_nobody_names_has_no_value():
     target = torch.tensor([0, 2, 2])
     found = class_iou(torch.eye(3)[target], target).tolist()

@@ -53,6 +53,14 @@ def test_differences_without_spread_are_as_likely_as_their_signs():
     assert paired_test(same[:2], 0 * same[:2]).p == 0.5
 
 
+def test_hits_are_compared_as_numbers():
+    """`probs.argmax(1) == target` of two methods: booleans."""
+    own, other = torch.tensor([[1, 1, 0, 1, 1], [0, 1, 1, 0, 0]]).bool()
+    expected = paired_test(own.double(), other.double())
+    assert paired_test(own, other) == expected
+    assert expected.difference == pytest.approx(0.4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rounding_is_no_spread(dtype):
     """Differences of 0.05 and of 0.01 that floating numbers do not hold exactly."""

@@ -77,6 +77,14 @@ def test_a_prediction_has_a_forward_pass_a_draw(batch):
     assert found.predict_ratio_sample == found.predict_ratio / 4
 
 
+@pytest.mark.parametrize("method", [lb.MAP(), lb.Partial(rate=0), lb.DeepEnsemble(members=1)])
+def test_a_network_without_draws_is_predicted_once_however_many_are_asked_for(method, batch):
+    found = priced(method, batch, samples=4)
+    assert found.flops_predict == forward_flops()
+    assert found.samples == 1
+    assert found.predict_ratio_sample == found.predict_ratio
+
+
 def test_draws_of_a_step_repeat_its_rows(batch):
     assert priced(lb.MAP(), batch, draws=3).flops_step == 3 * step_flops()
 

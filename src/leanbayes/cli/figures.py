@@ -18,7 +18,13 @@ from leanbayes.data.dataset import Normalize
 from leanbayes.errors import DataError
 from leanbayes.evaluation.scores import check_labels
 from leanbayes.model import BayesianModel
-from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
+from leanbayes.prediction import (
+    BinaryClassification,
+    Classification,
+    Prediction,
+    Regression,
+    is_label,
+)
 
 EMPTY = "the data hold no examples"
 KINDS = ("total", "epistemic")  # of uncertainty that tells foreign examples apart
@@ -219,8 +225,8 @@ def rows_at(part: Any, rows: list[int]) -> tuple[Tensor, Tensor]:
 
 
 def _of_classes(found: Classification, target: Tensor, ignore_index: int) -> dict[str, float]:
-    known = target != ignore_index
-    probs, labels, total = found.probs[known], target[known], found.total[known]
+    known = is_label(target, ignore_index)
+    probs, labels, total = found.probs[known], target[known].long(), found.total[known]
     figures = _scores(probs, labels) | _errors_found(probs.argmax(1) == labels, total)
     return figures | (_auc_pr(probs[:, 1], labels) if probs.shape[1] == 2 else {})
 

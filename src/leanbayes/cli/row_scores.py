@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
+from leanbayes.prediction import (
+    BinaryClassification,
+    Classification,
+    Prediction,
+    Regression,
+    is_label,
+)
 
 TINY = torch.finfo(torch.float64).tiny
 
@@ -20,8 +26,8 @@ def row_scores(found: Prediction, target: Tensor, ignore_index: int) -> dict[str
     """
     match found:
         case Classification() if found.probs.dim() == 2:
-            known = target != ignore_index
-            return _of_classes(found.probs[known].double(), target[known])
+            known = is_label(target, ignore_index)
+            return _of_classes(found.probs[known].double(), target[known].long())
         case BinaryClassification():
             return _of_classes(found.both.flatten(0, -2).double(), target.flatten().long())
         case Regression():

@@ -19,7 +19,7 @@ from torch import Tensor
 from leanbayes.cli.segmentation_layout import MAPS, WIDTH, Places, class_colours
 from leanbayes.data.files import Array, optional
 from leanbayes.errors import ConfigError
-from leanbayes.prediction import Classification
+from leanbayes.prediction import Classification, is_label
 from leanbayes.train.folder import write_file
 
 SUFFIXES: Final = (".png", ".pdf", ".svg")
@@ -174,7 +174,7 @@ class _Sheet:
 
     def _mistakes(self, row: int, column: int, label: Tensor) -> None:
         truth = self.truth[row].to(label.device)
-        known = truth != self.ignore_index
+        known = is_label(truth, self.ignore_index)
         wrong = (label != truth) & known
         kind = torch.where(known, wrong.long(), 2).cpu().numpy()
         axes = self._panel(row, column, MAPS[3], _rgb([RIGHT, WRONG, NO_LABEL])[kind])
@@ -184,7 +184,7 @@ class _Sheet:
 
     def _painted(self, labels: Tensor) -> Array:
         """Labels as colours; whatever is no class has none."""
-        known = (labels >= 0) & (labels < len(self.classes)) & (labels != self.ignore_index)
+        known = (labels >= 0) & (labels < len(self.classes)) & is_label(labels, self.ignore_index)
         painted: Array = self.colours[torch.where(known, labels, len(self.classes)).cpu().numpy()]
         return painted
 

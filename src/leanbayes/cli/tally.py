@@ -13,7 +13,7 @@ from leanbayes.errors import DataError
 from leanbayes.evaluation.dense import IOU, CoarseRanks
 from leanbayes.evaluation.scores import check_labels
 from leanbayes.metrics import confusion, iou_of_pairs
-from leanbayes.prediction import Classification
+from leanbayes.prediction import Classification, is_label
 
 BINS = 15  # of the calibration error, as in `lb.metrics.ece`
 
@@ -50,7 +50,7 @@ class DenseTally:
         """Count the elements of a batch that have a label."""
         _check_alike(found.label, target)
         target = target.to(found.probs.device)
-        known = target != self.ignore_index
+        known = is_label(target, self.ignore_index)
         if not bool(known.any()):
             return
         labels, probs = target[known], found.probs.movedim(1, -1)[known]

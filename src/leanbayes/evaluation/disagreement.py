@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from leanbayes.metrics import label_disagreement
-from leanbayes.prediction import BinaryClassification, Classification, Prediction
+from leanbayes.prediction import BinaryClassification, Classification, Prediction, is_label
 
 
 class Disagreement:
@@ -17,18 +17,22 @@ class Disagreement:
     Figures: `disagreement`; `draw_accuracy`, that of a single draw, averaged over the draws; and
     `disagreement_normalised`, the first over `1 - draw_accuracy`, as in Rank-1 BNNs (Dusenberry et
     al. 2020, section 3.5): what the errors of the draws allow is taken out.
+
+    Args:
+        distinct: Draws after which they repeat, which have nothing to disagree on; 0 if none do.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, distinct: int = 0) -> None:
+        self.distinct = distinct
         self.sums = torch.zeros(3, dtype=torch.float64)  # disagreement, accuracy, elements
 
     def add(self, found: Prediction, target: Tensor | None, ignore_index: int) -> None:
         """Take a batch whose draws were kept; without them, or of a single one, nothing."""
-        labels = _labels(found)
+        labels = _labels(found, self.distinct or None)
         if labels is None or target is None:
             return
         wanted = target.reshape(labels.shape[1:]).to(labels.device)
-        known = wanted != ignore_index
+        known = is_label(wanted, ignore_index)
         chosen, own = labels[:, known], wanted[known]
         count = len(own)
         if count:
@@ -58,9 +62,9 @@ def _whole(count: int) -> Tensor:
     return torch.tensor(float(count), dtype=torch.float64)
 
 
-def _labels(found: Prediction) -> Tensor | None:
-    """The label of every draw, [S, B, ...]; None where there are not two of them."""
-    samples = found.samples
+def _labels(found: Prediction, most: int | None) -> Tensor | None:
+    """The label of every draw, [S, B, ...], of the first ones; None where there are not two."""
+    samples = None if found.samples is None else found.samples[:most]
     if samples is None or len(samples) < 2:
         return None
     match found:

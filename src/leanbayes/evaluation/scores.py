@@ -19,7 +19,7 @@ from leanbayes.evaluation.disagreement import Disagreement
 from leanbayes.evaluation.rows import Rows, histogram, means
 from leanbayes.metrics import Accumulator
 from leanbayes.metrics.selective import at_coverage
-from leanbayes.prediction import BinaryClassification, Classification, Prediction
+from leanbayes.prediction import BinaryClassification, Classification, Prediction, is_label
 
 BINS = 15
 TOP = 5
@@ -64,9 +64,10 @@ class LabelScore(Score):
     Args:
         classes: Of the network.
         ignore_index: The label that means "no label".
+        distinct: Draws of the method after which they repeat; 0 if none do.
     """
 
-    def __init__(self, classes: int, ignore_index: int) -> None:
+    def __init__(self, classes: int, ignore_index: int, distinct: int = 0) -> None:
         super().__init__(classes)
         self.ignore_index = ignore_index
         self.ece, self.ranks = metrics.ECE(BINS), metrics.AURC()
@@ -83,7 +84,7 @@ class LabelScore(Score):
         if classes > TOP:
             self.parts["accuracy_top5"] = metrics.Average(metrics.accuracy, top=TOP)
         self.positives = metrics.Detection(metrics.average_precision)
-        self.draws = Disagreement()
+        self.draws = Disagreement(distinct)
 
     def add(self, found: Prediction, target: Tensor | None) -> None:
         """Take a batch; elements without a label count as rows only."""
@@ -148,7 +149,7 @@ def elements(
     assert isinstance(found, (Classification, BinaryClassification))
     labels, total = _fitted(target, found.total), found.total
     probs = found.both if isinstance(found, BinaryClassification) else found.probs.movedim(1, -1)
-    known = labels != ignore_index
+    known = is_label(labels, ignore_index)
     chosen, own = probs[known], labels[known]
     check_labels(own, probs.shape[-1])
     return chosen, own, total[known]

@@ -99,21 +99,21 @@ def _predicted(asked: Asked, split: Split, batch: Batch, keep: bool) -> Predicti
 
 
 def _begun(asked: Asked, split: Split, found: Prediction, keep: bool) -> Tally:
-    score, task = _score(found, asked.suite)
+    score, task = _score(found, asked.suite, asked.inner.method.distinct_draws)
     if split.kind == "foreign":
         score = Score(score.classes)
     return Tally(score, task, Sweep(asked) if keep and asked.suite.sweep else None)
 
 
-def _score(found: Prediction, suite: Suite) -> tuple[Score, str]:
+def _score(found: Prediction, suite: Suite, distinct: int) -> tuple[Score, str]:
     match found:
         case Classification() if found.probs.dim() > 2:
             classes = found.probs.shape[1]
             return DenseScore(classes, suite.ignore_index, suite.classes), "segmentation"
         case Classification():
-            return LabelScore(found.probs.shape[1], suite.ignore_index), "classification"
+            return LabelScore(found.probs.shape[1], suite.ignore_index, distinct), "classification"
         case BinaryClassification():
-            return LabelScore(2, suite.ignore_index), "binary"
+            return LabelScore(2, suite.ignore_index, distinct), "binary"
         case Regression():
             return NumberScore(), "regression"
         case _:

@@ -20,6 +20,7 @@ from leanbayes.landscape.plane import Plane
 from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, matched, tensor_of
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.plan import call, count_rows
+from leanbayes.prediction import is_label
 from leanbayes.refresh import refresh_batchnorm
 
 ROWS = 256  # of a pass
@@ -161,7 +162,7 @@ def _errors(likelihood: Likelihood, output: Tensor, target: Tensor) -> Tensor | 
         return (output > 0) != (matched(target, output) > 0.5)
     if not isinstance(likelihood, Categorical):
         return None
-    return (output.argmax(1) != target)[target != likelihood.ignore_index]
+    return (output.argmax(1) != target)[is_label(target, likelihood.ignore_index)]
 
 
 def _sides(

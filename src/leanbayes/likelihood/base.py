@@ -56,6 +56,14 @@ def needed(likelihood: Any, who: str) -> Likelihood:
     )
 
 
+def mean_nll(likelihood: Likelihood, log_prob: Tensor, target: Tensor) -> Tensor:
+    """Mean negative log-likelihood a datum; 0 where none has a label, for 0 / 0 would end a run."""
+    count = likelihood.count(log_prob, target)
+    if isinstance(count, Tensor):
+        count = torch.where(count > 0, count, 1)
+    return -log_prob.sum() / count
+
+
 def tensor_of(output: Any) -> Tensor:
     """The tensor in a network's output: itself, or the `logits` of a richer object."""
     if isinstance(output, Tensor):

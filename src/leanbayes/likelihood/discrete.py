@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood.base import Likelihood, Statistics, matched, single, widened
-from leanbayes.prediction import BinaryClassification, Classification, entropy
+from leanbayes.prediction import BinaryClassification, Classification, entropy, is_label
 
 
 class Categorical(Likelihood):
@@ -58,7 +58,7 @@ class Categorical(Likelihood):
 
     def count(self, log_prob: Tensor, target: Tensor) -> Tensor | int:
         """Labels that are not ignored; with class weights the sum of theirs."""
-        labelled = target != self.ignore_index
+        labelled = is_label(target, self.ignore_index)
         # Without values of log_prob it is the data that are counted, each once, for num_data.
         if self.class_weights is None or log_prob.is_meta:
             return labelled.sum()
@@ -162,7 +162,8 @@ def _check_labels(output: Tensor, target: Tensor, ignore_index: int) -> None:
             f"{target.dtype} of shape {tuple(target.shape)}"
         )
     if target.device.type == "cpu" and not torch.compiler.is_compiling():
-        wrong = target[(target != ignore_index) & ((target < 0) | (target >= output.shape[1]))]
+        labels = target[is_label(target, ignore_index)].long()
+        wrong = labels[(labels < 0) | (labels >= output.shape[1])]
         if wrong.numel():
             raise ConfigError(
                 f"label {int(wrong[0])} is outside the {output.shape[1]} classes of the output: "

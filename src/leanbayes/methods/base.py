@@ -79,9 +79,14 @@ class Method(ABC):
         return 0
 
     @property
+    def distinct_draws(self) -> int:
+        """Draws of a prediction after which they repeat: members that are points; 0 if none do."""
+        return 0
+
+    @property
     def default_samples(self) -> int:
-        """Draws that a prediction averages unless told otherwise."""
-        return 20
+        """Draws that a prediction averages unless told otherwise: those that differ, or 20."""
+        return self.distinct_draws or 20
 
     @property
     def enumerates_output(self) -> bool:

@@ -43,7 +43,7 @@ class BatchEnsemble(MixtureMethod, name="batch_ensemble"):
         check_not_negative(init_std=self.init_std)
 
     @property
-    def default_samples(self) -> int:
+    def distinct_draws(self) -> int:
         """Every member once."""
         return self.members
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -93,6 +94,12 @@ class Compose(Method, name="compose"):
     def repeats(self) -> int:
         """Copies of the batch that the objective makes."""
         return max(m.repeats for _, m in self.parts)
+
+    @property
+    def distinct_draws(self) -> int:
+        """As many as the parts have in common; 0 where a part draws anew."""
+        found = [m.distinct_draws for _, m in self.parts if m.is_random]
+        return math.lcm(*found) if found else 0
 
     @property
     def default_samples(self) -> int:

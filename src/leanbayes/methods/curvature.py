@@ -21,6 +21,7 @@ from leanbayes.likelihood.gaussian import by_target
 from leanbayes.plan import MEAN, call
 from leanbayes.posteriors.fixed_gaussian import FixedGaussian, Measured
 from leanbayes.posteriors.kronecker import Eigenbases, KroneckerGaussian
+from leanbayes.prediction import is_label
 
 
 class Curvature(ABC):
@@ -37,7 +38,7 @@ class Curvature(ABC):
 
     @abstractmethod
     def add(self, inputs: Any, target: Tensor, likelihood: Likelihood) -> Tensor:
-        """Take a batch into account; the outputs of the network."""
+        """Take a batch into account; the log-probabilities of its targets."""
 
     @abstractmethod
     def finish(self, factor: float) -> None:
@@ -78,12 +79,13 @@ class Diagonal(Curvature):
         """Squared gradients of random (or all) combinations of outputs."""
         with torch.enable_grad(), differentiable(self.bases):
             output = tensor_of(call(self.model, inputs, plan=MEAN))
+            log_prob = likelihood.log_prob(output.detach(), target).detach()
             signs = probe_signs(output, self.probes, self.generator)
             vectors = ((root_product(likelihood, output, target, s), w) for s, w in signs)
             found = squared_gradients(output, self.bases, vectors)
         sums = self.eigenvalues or [torch.zeros_like(h) for h in found]
         self.eigenvalues = [a + b for a, b in zip(sums, found, strict=True)]
-        return output
+        return log_prob
 
     def finish(self, factor: float) -> None:
         """A matter of scale."""
@@ -121,13 +123,14 @@ class Kronecker(Curvature):
             output = tensor_of(call(self.model, inputs, plan=MEAN))
         finally:
             handle.remove()
+        log_prob = likelihood.log_prob(output, target)
         rows = widened(_input_of_last(calls, output))[labelled_rows(likelihood, target)]
         if self.host.bias is not None:
             rows = torch.cat([rows, rows.new_ones(len(rows), 1)], 1)
         self.input_sum = self.input_sum + rows.T @ rows
         self.hessian_sum = self.hessian_sum + summed_hessian(likelihood, output, target)
         self.count += len(rows)
-        return output
+        return log_prob
 
     def finish(self, factor: float) -> None:
         """Eigenvalues of G x A are the products of theirs."""
@@ -162,7 +165,7 @@ def root_product(likelihood: Likelihood, output: Tensor, target: Tensor, signs: 
             case Categorical():
                 p = torch.softmax(output, 1)
                 scaled = p.sqrt() * signs
-                labelled = (target != likelihood.ignore_index).unsqueeze(1)
+                labelled = is_label(target, likelihood.ignore_index).unsqueeze(1)
                 return (scaled - p * scaled.sum(1, keepdim=True)) * labelled
             case Bernoulli():
                 p = torch.sigmoid(output)
@@ -178,7 +181,8 @@ def summed_hessian(likelihood: Likelihood, output: Tensor, target: Tensor) -> Te
     """Sum over the rows of outputs [B, C] of the Hessian, [C, C], in float64."""
     match likelihood:
         case Categorical():
-            p = torch.softmax(widened(output), 1)[target != likelihood.ignore_index]
+            labelled = is_label(target, likelihood.ignore_index)
+            p = torch.softmax(widened(output), 1)[labelled]
             return torch.diag(p.sum(0)) - p.T @ p
         case Bernoulli():
             p = torch.sigmoid(widened(output))
@@ -192,7 +196,9 @@ def summed_hessian(likelihood: Likelihood, output: Tensor, target: Tensor) -> Te
 
 def labelled_rows(likelihood: Likelihood, target: Tensor) -> Tensor | slice:
     """The rows that count, as an index."""
-    return target != likelihood.ignore_index if isinstance(likelihood, Categorical) else slice(None)
+    if not isinstance(likelihood, Categorical):
+        return slice(None)
+    return is_label(target, likelihood.ignore_index)
 
 
 def probe_signs(

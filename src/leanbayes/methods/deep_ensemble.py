@@ -88,7 +88,7 @@ class DeepEnsemble(Method, name="deep_ensemble"):
         return self.members
 
     @property
-    def default_samples(self) -> int:
+    def distinct_draws(self) -> int:
         """Every member once."""
         return self.members
 

@@ -212,11 +212,12 @@ def _measure(
     total, seen = 0.0, 0
     for inputs, target in batches(loader, device_of(model)):
         batch = inputs, target
-        output = curvature.add(inputs, target, likelihood).detach()
-        log_prob = likelihood.log_prob(output, target).detach()
+        log_prob = curvature.add(inputs, target, likelihood)
         total += float(log_prob.double().sum())
         _check_finite(total, seen)
         seen += int(likelihood.count(log_prob, target))
+    if not seen:
+        raise DataError("no datum has a label: expected some, whose curvature can be measured")
     return total, seen, batch
 
 

@@ -56,7 +56,7 @@ class MixtureMethod(Method):
 
     @property
     def default_samples(self) -> int:
-        """As for every method with a law, and no fewer than the members."""
+        """As for every method, and no fewer than the members."""
         return max(super().default_samples, self.members)
 
     @property

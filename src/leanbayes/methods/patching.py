@@ -156,9 +156,9 @@ class Patching(Method, name="patching"):
         return self.exact_output
 
     @property
-    def default_samples(self) -> int:
-        """Twenty; every member once where one index picks for the whole network."""
-        return self.index_members or super().default_samples
+    def distinct_draws(self) -> int:
+        """The members, where one index picks for the whole network."""
+        return self.index_members
 
     def slots(self, site: Site) -> dict[str, Posterior]:
         """A bank for every tensor of a patched layer."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from leanbayes.errors import ConfigError
-from leanbayes.likelihood import Likelihood, needed, tensor_of
+from leanbayes.likelihood import Likelihood, mean_nll, needed, tensor_of
 from leanbayes.methods.base import Method
 from leanbayes.noise import KeyedNoise
 from leanbayes.plan import MEAN, Plan, call
@@ -93,7 +93,7 @@ def loss_of(model: Any, batch: Batch, likelihood: Likelihood, plan: Plan) -> Ten
     """Mean negative log-likelihood of a batch."""
     inputs, target = batch
     log_prob = likelihood.log_prob(tensor_of(call(model, inputs, plan=plan)), target)
-    return -log_prob.sum() / likelihood.count(log_prob, target)
+    return mean_nll(likelihood, log_prob, target)
 
 
 @torch.no_grad()

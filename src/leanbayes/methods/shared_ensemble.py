@@ -102,7 +102,7 @@ class SharedEnsemble(MixtureMethod, name="shared_ensemble"):
         return Plan(groups=count, component=in_turn(self.members, count))
 
     @property
-    def default_samples(self) -> int:
+    def distinct_draws(self) -> int:
         """Every candidate once."""
         return self.members
 

@@ -112,9 +112,9 @@ class SWAG(PostHoc, name="swag"):
         return filled
 
     @property
-    def default_samples(self) -> int:
-        """Every fixed draw once."""
-        return self.draws or super().default_samples
+    def distinct_draws(self) -> int:
+        """The fixed draws."""
+        return self.draws or 0
 
     def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan:
         """Fresh draws; of K fixed ones sample t is draw t mod K, as it was fitted."""
@@ -269,14 +269,15 @@ def _collect(
     model.train()
     step, loss, device = 0, torch.zeros(()), device_of(model)
     for _ in range(settings.epochs):
+        total: Tensor | float = 0.0
         for batch in batches(loader, device):
             loss = _step(model, batch, likelihood, optimizer)
-            step += 1
+            total, step = total + loss, step + 1
             if settings.collect_every is not None and step % settings.collect_every == 0:
                 iterates.add()
         if settings.collect_every is None:
             iterates.add()
-        _check_finite(loss, step, settings.lr)
+        _check_finite(float(total), step, settings.lr)
     optimizer.zero_grad()
     iterates.check()
     return float(loss), batch
@@ -303,10 +304,11 @@ def _advice(found: Mapping[str, float], draws: int | None) -> str:
     )
 
 
-def _check_finite(loss: Tensor, step: int, lr: float) -> None:
-    if not bool(loss.isfinite()):
+def _check_finite(loss: float, step: int, lr: float) -> None:
+    """Of all batches of an epoch: the last one may have no label, and with it no loss."""
+    if not math.isfinite(loss):
         raise ConfigError(
-            f"the loss is {float(loss)} after {step} steps at the constant learning rate {lr}: the "
+            f"the loss is {loss} after {step} steps at the constant learning rate {lr}: the "
             "iterates left the optimum, and the network is no longer what it was. Load its "
             "weights again and give a smaller lr"
         )

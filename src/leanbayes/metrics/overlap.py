@@ -24,7 +24,7 @@ def confusion(predicted: Tensor, target: Tensor, classes: int) -> Tensor:
         >>> confusion(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2).tolist()
         [[1, 0], [1, 1]]
     """
-    pairs = torch.bincount(target * classes + predicted, minlength=classes**2)
+    pairs = torch.bincount(target.long() * classes + predicted, minlength=classes**2)
     return pairs.reshape(classes, classes)
 
 

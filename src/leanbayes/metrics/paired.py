@@ -65,7 +65,7 @@ def paired_test(own: Tensor, other: Tensor) -> Paired:
 def _rounding(own: Tensor, other: Tensor) -> float:
     """What differences that are equal may differ by."""
     kinds = [x.dtype if x.is_floating_point() else torch.float64 for x in (own, other)]
-    largest = max(x.abs().max().item() for x in (own, other))
+    largest = max(x.double().abs().max().item() for x in (own, other))
     return 4 * largest * max(torch.finfo(kind).eps for kind in kinds)
 
 

@@ -48,7 +48,8 @@ class Bank(Posterior):
         granularity: One draw a `batch` (group) or a `row`.
         input_dim: Which dimension of the tensor counts its input units.
         input_groups: Groups of a convolution, whose rows count their own inputs in dim 1.
-        fixed_row: A row that all copies share (the padding row of an embedding).
+        fixed_row: A row that all copies share, without cross-entropy (the padding row of an
+            embedding).
     """
 
     closed_form = True
@@ -77,6 +78,7 @@ class Bank(Posterior):
         self.prior_std, self.granularity = prior_std, "row" if index == "network" else granularity
         self.input_dim, self.input_groups = input_dim, input_groups
         self.fixed_row = fixed_row
+        self.closed_form = fixed_row is None  # an edit of shards cannot leave a row out
         further = members - 1 - int(zero_copy)
         self.further: nn.Parameter | None = None
         if further:
@@ -263,8 +265,11 @@ class Bank(Posterior):
         """Cross-entropy: by member under a network index, else its mean over the copies."""
         if self.prior_std is None:
             return base.new_zeros(())
-        trained = torch.cat(self._trained(whole(base)))
-        terms = at_least_float32(trained).square().flatten(1).sum(1) / (2 * self.prior_std**2)
+        squares = at_least_float32(torch.cat(self._trained(whole(base)))).square()
+        if self.fixed_row is not None:
+            row = torch.tensor([self.fixed_row], device=squares.device)
+            squares = squares.index_fill(1, row, 0)
+        terms = squares.flatten(1).sum(1) / (2 * self.prior_std**2)
         if self.zero_copy:
             terms = torch.cat([terms, terms.new_zeros(1)])
         return terms if self.members else (self._shares(terms) * terms).sum()

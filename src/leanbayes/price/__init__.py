@@ -44,7 +44,7 @@ class Price:
         parameters: Numbers that are stored.
         parameters_added: Those on top of the deterministic network's.
         rows: Of the batch.
-        samples: Draws of a prediction.
+        samples: Draws of a prediction; 1 where all are the same network.
         flops_step: Operations of a training step.
         flops_step_ratio: None where torch cannot count the deterministic network (recurrent
             layers, whose kernels it does not know).
@@ -165,6 +165,7 @@ def _price(
 ) -> Price:
     nets, device = (model, baseline), _device(model)
     samples = model.method.default_samples if bench.samples is None else bench.samples
+    samples = samples if model.method.is_random else 1  # one pass stands for all
     known = not any(isinstance(module, nn.RNNBase) for module in baseline.modules())
     steps = [flops(bench.step(net)) for net in nets]
     passes = [flops(bench.counted_prediction(net)) for net in nets]

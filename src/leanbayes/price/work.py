@@ -16,7 +16,7 @@ from leanbayes.budget import first_rows
 from leanbayes.convert import collapse
 from leanbayes.edit import attach_kl
 from leanbayes.groups import param_groups
-from leanbayes.likelihood import Likelihood, tensor_of
+from leanbayes.likelihood import Likelihood, mean_nll, tensor_of
 from leanbayes.model import BayesianModel
 from leanbayes.modes import evaluating
 from leanbayes.objective import objective
@@ -106,7 +106,7 @@ class Bench:
     def _plain_loss(self, net: nn.Module) -> Tensor:
         target = self.batch[1]
         log_prob = self.likelihood.log_prob(tensor_of(call(net, self.batch[0])), target)
-        return -log_prob.sum() / self.likelihood.count(log_prob, target)
+        return mean_nll(self.likelihood, log_prob, target)
 
     def prediction(self, net: nn.Module) -> Work:
         """`lb.predict`; of a plain network a pass and what the likelihood makes of its outputs."""

@@ -16,6 +16,7 @@ from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, tensor_of
 from leanbayes.liveness import untouched
 from leanbayes.model import BayesianModel
 from leanbayes.plan import MEAN, call, count_rows
+from leanbayes.prediction import is_label
 from leanbayes.train.spread import sigma_statistics as sigma_statistics
 from leanbayes.train.spread import warn_posterior as warn_posterior
 
@@ -103,7 +104,7 @@ def _check_classes(targets: Tensor, ignored: int, classes: int | None) -> None:
     if low >= 0 and (classes is None or high < classes):
         return
     wrong = (targets < 0) if classes is None else (targets < 0) | (targets >= classes)
-    places = (wrong & (targets != ignored)).flatten().nonzero().flatten()
+    places = (wrong & is_label(targets, ignored)).flatten().nonzero().flatten()
     if places.numel():
         first = int(places[0])
         raise DataError(_label_words(int(targets.flatten()[first]), first, len(places), classes))

@@ -12,7 +12,13 @@ from torch.utils import _pytree as pytree
 from leanbayes.likelihood import Likelihood, RealTargets
 from leanbayes.model import is_sharded, unwrap
 from leanbayes.predict import predict
-from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
+from leanbayes.prediction import (
+    BinaryClassification,
+    Classification,
+    Prediction,
+    Regression,
+    is_label,
+)
 from leanbayes.train.data import Batches
 from leanbayes.train.runtime import Runtime
 
@@ -75,7 +81,7 @@ def _sums(found: Prediction, target: Tensor, likelihood: Likelihood) -> Tensor:
     """Sums of -log p, of hits (or squared errors), and their number."""
     match found:
         case Classification():
-            known = target != getattr(likelihood, "ignore_index", -100)
+            known = is_label(target, getattr(likelihood, "ignore_index", -100))
             safe = torch.where(known, target, 0)
             log_prob = torch.where(known, found.log_prob(safe), 0.0)
             score = ((found.label == target) & known).double()
@@ -83,7 +89,7 @@ def _sums(found: Prediction, target: Tensor, likelihood: Likelihood) -> Tensor:
         case BinaryClassification():
             target = target.reshape(found.probs.shape)
             log_prob, count = found.log_prob(target), torch.tensor(target.numel())
-            score = (found.label == target).double()
+            score = (found.label == (target > 0.5)).double()  # a probability stands for its side
         case Regression():
             target = target.reshape(found.mean.shape)
             log_prob, count = found.log_density(target), torch.tensor(len(target))
