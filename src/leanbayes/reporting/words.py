@@ -12,6 +12,9 @@ DIRECTIONS: Mapping[str, int] = {
     **dict.fromkeys(("nll", "ece", "mce", "brier", "rmse", "test_error", "fpr95", "aurc"), -1),
     **dict.fromkeys(("crps", "adaptive_ece", "classwise_ece", "fpr95_*", "rmce", "ce_*"), -1),
     **dict.fromkeys(("mean_corruption_error", "relative_mce"), -1),
+    # Under an attack, such as nll_pgd.
+    **dict.fromkeys(("nll_*", "ece_*", "rmse_*"), -1),
+    **dict.fromkeys(("lpd_*", "mean_iou_*"), 1),
 }
 TITLES: Mapping[str, str] = {
     "accuracy": "accuracy",
@@ -61,8 +64,8 @@ def direction(name: str) -> int:
     Example:
         >>> direction("nll"), direction("iou_road"), direction("coverage_95")
         (-1, 1, 0)
-        >>> direction("corrupted_nll"), direction("nll (validation)")
-        (-1, -1)
+        >>> direction("corrupted_nll"), direction("nll (validation)"), direction("ece_pgd")
+        (-1, -1, -1)
     """
     name = name.partition(" (")[0].removeprefix("corrupted_")
     if name in DIRECTIONS:
