@@ -30,8 +30,7 @@ from leanbayes.train.optim import build_optimizer
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.saving import Progress, Saver
 from leanbayes.train.signals import Signals, exit_code
-from leanbayes.train.sizes import fewest_rows
-from leanbayes.train.step import Parts, Stepper, modes
+from leanbayes.train.step import Parts, Stepper, fewest_in_part, modes
 from leanbayes.train.store import Store
 from leanbayes.train.watch import MetricsFile, Watch
 
@@ -165,7 +164,7 @@ class Trainer:
         if validation is not None and config.monitor not in names:
             raise ConfigError(f"monitor is one of {', '.join(names)}; found {config.monitor!r}")
         runtime.seed(config.seed)
-        smallest = max(self.model.method.index_members, fewest_rows(self.model, config.batchnorm))
+        smallest = max(self.model.method.index_members, fewest_in_part(self.model, config))
         self.feed = Feed(train, validation, ood, config, runtime, smallest=smallest)
         num_data = self.feed.num_data(self.likelihood)
         self.steps_per_epoch = self.feed.steps_per_epoch

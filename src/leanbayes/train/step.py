@@ -178,7 +178,7 @@ def fewest_in_part(model: BayesianModel, config: FitConfig) -> int:
         members = 1
     except PlanError:
         members = model.method.index_members
-    return max(members, fewest_rows(model, config.batchnorm))
+    return fewest_rows(model, config.batchnorm, members)
 
 
 def _pieces(
