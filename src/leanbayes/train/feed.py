@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from leanbayes.errors import ConfigError
+from leanbayes.errors import ConfigError, DataError
 from leanbayes.likelihood import Likelihood
 from leanbayes.train.advice import warn_num_data
 from leanbayes.train.config import FitConfig
@@ -15,6 +16,7 @@ from leanbayes.train.data import Batches, num_elements
 from leanbayes.train.evaluation import on_device
 from leanbayes.train.resident import resident
 from leanbayes.train.runtime import Runtime
+from leanbayes.train.sources import is_own_part
 
 Augment = Callable[[Any], Any]
 
@@ -78,6 +80,8 @@ class Feed:
         smallest: int = 1,
     ) -> None:
         self._config, self._runtime, self._smallest = config, runtime, max(1, smallest)
+        if isinstance(ood, Tensor):  # of whose targets nobody asks
+            ood = (ood, torch.zeros(len(ood)))
         if config.resident:
             train, validation, ood = (resident(d, runtime.device) for d in (train, validation, ood))
         self.train = self._own_part(train, config.seed, config.batch_size)
@@ -87,7 +91,17 @@ class Feed:
         self.ood = None if ood is None else self._own_part(ood, config.seed + 1, rows)
         if (config.regularizer is None) != (ood is None):
             raise ConfigError("ood= and FitConfig(regularizer=...) go together: give both or none")
-        self.steps_per_epoch = self.train.steps_per_epoch
+        self.steps_per_epoch = self._agreed(self.train.steps_per_epoch)
+
+    def _agreed(self, steps: int) -> int:
+        """Processes step together: where one has fewer batches, the others would wait for it."""
+        found = self._runtime.gather(steps)
+        if len(set(found)) > 1:
+            raise DataError(
+                f"the processes have {', '.join(map(str, found))} batches an epoch, and a step is "
+                "one of all of them: give every process as many batches"
+            )
+        return steps
 
     def _own_part(self, data: Any, seed: int, batch_size: int) -> Batches:
         return Batches(
@@ -105,8 +119,13 @@ class Feed:
         return every_batch(self.train.source, self._config, smallest=self._smallest)
 
     def num_data(self, likelihood: Likelihood) -> int:
-        """What divides the KL: counted, or as the settings say, with a warning if they differ."""
-        counted, given = num_elements(self.train, likelihood), self._config.num_data
+        """What divides the KL: counted, or as the settings say, with a warning if they differ.
+
+        The same in all processes: of ready batches, of which each has its own, those of all.
+        """
+        found = self._runtime.gather(num_elements(self.train, likelihood))
+        total = sum(found) if is_own_part(self.train.reader) else sum(found) / len(found)
+        counted, given = round(total), self._config.num_data
         if given is not None:
             warn_num_data(given, counted)
         return counted if given is None else given
