@@ -27,6 +27,23 @@ def test_a_step_has_as_many_ood_inputs_as_clean_ones_unless_told_otherwise():
     assert run(ood_batch_size=4) == [16 + 2 * 4] * 3
 
 
+@pytest.mark.parametrize("resident", [False, True])
+def test_inputs_need_no_targets(resident):
+    """What `lb.ood_inputs` gives was refused as training data."""
+    x, y = torch.randn(32, 6), torch.arange(32) % 3
+    weights = []
+    for ood in (x.flip(0), (x.flip(0), y)):
+        torch.manual_seed(0)
+        config = lb.FitConfig(
+            steps=3, batch_size=16, regularizer=lb.OODRegularizer(), resident=resident,
+            device="cpu", progress=False,
+        )  # fmt: skip
+        net = torch.nn.Linear(6, 3)
+        lb.adapt(net, lb.MeanField(), (x, y), ood=ood, config=config)
+        weights.append(net.weight.detach())
+    assert torch.equal(*weights)
+
+
 def test_the_price_counts_so_many():
     x, y = torch.randn(16, 6), torch.arange(16) % 3
     model = lb.bayesianize(torch.nn.Linear(6, 3), lb.MeanField(estimator="shared"), example=x)

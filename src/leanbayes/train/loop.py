@@ -80,7 +80,8 @@ def fit(  # noqa: PLR0913
         train: A dataset, a pair (inputs, targets) of tensors, or a DataLoader.
         likelihood: How outputs give a probability to targets; kept with the model.
         validation: Data of the same kinds, for figures, the best checkpoint and early stopping.
-        ood: Inputs for `config.regularizer`, of the same kinds (targets are left out).
+        ood: Inputs for `config.regularizer`: a tensor of them, or data of the same kinds, whose
+            targets are left out.
         config: Every number of the run.
         callbacks: Told of steps, evaluations and saves.
         augment: Changes the inputs of a batch on the device, in training only; those of `ood` too.
