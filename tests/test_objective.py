@@ -154,3 +154,11 @@ def test_a_batch_without_a_label_says_nothing(likelihood_of, weights):
     assert found.nll.item() == 0
     assert not model.net.weight.grad.any()
     assert found.loss.item() == pytest.approx(found.kl.item() / 10)
+
+
+def test_a_schedule_in_place_of_its_value_is_told_what_to_write():
+    model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField())
+    batch = torch.randn(6, 4), torch.arange(6) % 3
+    warm_up = lb.schedule.linear_warmup(steps=10)
+    with pytest.raises(lb.ConfigError, match=r"write kl_weight=schedule\(step\)"):
+        lb.objective(model, batch, lb.Categorical(), num_data=6, kl_weight=warm_up)

@@ -79,6 +79,7 @@ def objective(  # noqa: PLR0913
     inner = unwrap(model)
     samples = checked_count("samples", samples)
     _check(inner, likelihood_of, include_kl)
+    _check_weight(kl_weight)
     needed(likelihood, "objective")
     if likelihood_of == "mixture" and getattr(likelihood, "class_weights", None) is not None:
         raise ConfigError(
@@ -112,6 +113,14 @@ def _check(model: BayesianModel, likelihood_of: str, include_kl: bool) -> None:
         raise ConfigError(
             "an optimiser adds the KL gradients of this model already (lb.attach_kl), so the KL "
             "would count twice: write lb.objective(..., include_kl=False)"
+        )
+
+
+def _check_weight(kl_weight: Any) -> None:
+    if callable(kl_weight):
+        raise ConfigError(
+            f"kl_weight of lb.objective is a number, found {kl_weight!r}: of a schedule write "
+            "kl_weight=schedule(step). lb.attach_kl takes the schedule itself, and counts the steps"
         )
 
 
