@@ -86,12 +86,25 @@ def test_an_outer_optimiser_and_its_inner_one_are_one():
         lb.attach_kl(inner, model, num_data=20)
 
 
+def test_an_inner_optimiser_of_some_of_the_parameters_is_not_the_one():
+    """As ZeroRedundancyOptimizer, whose inner one has those of its process alone."""
+    model = model_of()
+    outer = sgd(model)
+    outer.optim = torch.optim.SGD(model.net[0].parameters(), lr=0.1)
+    handle = lb.attach_kl(outer, model, num_data=20)
+    outer.step()
+    assert handle.steps == 1
+    assert all(p.grad.abs().sum() > 0 for p in model.parameters())
+
+
 def test_what_has_no_hook_before_its_step_is_refused():
     model = model_of()
-    engine = Wrapper(sgd(model))
-    engine.second = sgd(model)
+    engine, optimizer = Wrapper(sgd(model)), sgd(model)
+    engine.second = optimizer
     with pytest.raises(lb.ConfigError, match="found Wrapper, which has no hook"):
         lb.attach_kl(engine, model, num_data=20)
+    with pytest.raises(lb.ConfigError, match="found StepLR, which has no hook"):
+        lb.attach_kl(torch.optim.lr_scheduler.StepLR(optimizer, 1), model, num_data=20)
 
 
 def test_an_optimiser_that_climbs_is_refused():

@@ -177,9 +177,12 @@ def attach_kl(
 
 def _stepping(optimizer: Any) -> torch.optim.Optimizer:
     """The optimiser that moves the parameters: the hook of one around it may never be called."""
-    found = [v for v in vars(optimizer).values() if isinstance(v, torch.optim.Optimizer)]
-    if len(found) == 1:
-        return _stepping(found[0])
+    parts = getattr(optimizer, "__dict__", {}).values()
+    inner = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
+    wraps = len(inner) == 1 and hasattr(optimizer, "param_groups")
+    # One that holds some of the parameters (those of a process, say) is no stand-in for all.
+    if wraps and _held(inner[0]) == _held(optimizer):
+        return _stepping(inner[0])
     if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
         raise ConfigError(
             f"attach_kl takes an optimiser of torch, found {type(optimizer).__name__}, which has "
