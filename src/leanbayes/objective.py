@@ -66,7 +66,8 @@ def objective(  # noqa: PLR0913
         likelihood_of: `average` of the log-likelihoods of the draws (the ELBO), or the log of the
             `mixture` over the draws of an example.
         include_kl: False where `lb.attach_kl` adds the gradients of the KL.
-        step: Number of the step, by which members take turns; at random without it.
+        step: Number of the step, by which members take turns; at random without it, which suits
+            batches that come in the same order every epoch.
 
     Example:
         >>> import leanbayes as lb, torch

@@ -120,6 +120,12 @@ class Batches:
     def __len__(self) -> int:
         return self.steps_per_epoch
 
+    @property
+    def fixed_order(self) -> bool:
+        """True where all epochs may have the same batches."""
+        order = getattr(self.reader, "order", None)
+        return order is None or not order.shuffle
+
     def _reader(self, train: Any, workers: int) -> Source:
         if isinstance(train, DataLoader):
             return self._of_loader(train)

@@ -183,6 +183,7 @@ class Trainer:
             num_data,
             self.steps_per_epoch,
             self.augment,
+            self.feed.train.fixed_order,
         )
         self.stepper = Stepper(parts, self.total_steps)
         self.average = None if config.ema is None else Average(self.model, config.ema)
