@@ -137,6 +137,20 @@ def test_the_steps_of_a_schedule_are_kept_with_the_optimiser(attached_first):
     assert (again.steps, again.weight()) == (3, schedule(3))
 
 
+def test_two_models_in_one_optimiser_are_counted_apart():
+    models = [model_of(), model_of()]
+    optimizer = torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.1)
+    first, second = (lb.attach_kl(optimizer, m, num_data=20) for m in models)
+    optimizer.step()
+    second.steps = 7
+    optimizer.step()
+    assert (first.steps, second.steps) == (2, 8)
+    first.remove()
+    first = lb.attach_kl(optimizer, models[0], num_data=20)
+    optimizer.step()
+    assert (first.steps, second.steps) == (1, 9)
+
+
 def test_an_edit_after_another_counts_from_0():
     model = model_of()
     optimizer = sgd(model)

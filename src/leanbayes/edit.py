@@ -6,6 +6,7 @@ import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, cast
 
 import torch
@@ -37,6 +38,7 @@ class KLEdit:
         self.optimizer = weakref.ref(optimizer)  # which holds this edit by its hook
         self.kl_weight: float | Schedule = 1.0
         self.attached = True
+        self._count = _free_name(optimizer)
         # Tensors are looked up at every step (FSDP2 exchanges them), layers stay what they are.
         self._sites = [(host, slot, q) for host, slot, q, _ in model.posteriors()]
         self._hook = optimizer.register_step_pre_hook(self._before_step)
@@ -49,13 +51,13 @@ class KLEdit:
         saved and loaded, and a schedule of the KL goes on where it was.
         """
         optimizer = self.optimizer()
-        return 0 if optimizer is None else int(optimizer.param_groups[0].get(STEPS, 0))
+        return 0 if optimizer is None else int(optimizer.param_groups[0].get(self._count, 0))
 
     @steps.setter
     def steps(self, steps: int) -> None:
         optimizer = self.optimizer()
         if optimizer is not None:
-            optimizer.param_groups[0][STEPS] = steps
+            optimizer.param_groups[0][self._count] = steps
 
     def weight(self) -> float:
         """The weight of the KL at this step."""
@@ -73,7 +75,7 @@ class KLEdit:
         self.attached = False
         optimizer = self.optimizer()
         if optimizer is not None:
-            optimizer.param_groups[0].pop(STEPS, None)
+            optimizer.param_groups[0].pop(self._count, None)
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: Any, kwargs: dict[str, Any]
@@ -191,6 +193,15 @@ def _stepping(optimizer: Any) -> torch.optim.Optimizer:
         )
     own: torch.optim.Optimizer = optimizer
     return own
+
+
+def _free_name(optimizer: torch.optim.Optimizer) -> str:
+    """What a count of steps is kept under: edits of several models may be on one optimiser."""
+    hooks: Any = optimizer._optimizer_step_pre_hooks.values()
+    edits = [getattr(hook, "__self__", None) for hook in hooks]
+    taken = {edit._count for edit in edits if isinstance(edit, KLEdit)}
+    names = (f"{STEPS}_{number}" if number else STEPS for number in count())
+    return next(name for name in names if name not in taken)
 
 
 def _held(optimizer: torch.optim.Optimizer) -> set[int]:
