@@ -84,11 +84,10 @@ class Feed:
             ood = (ood, torch.zeros(len(ood)))
         if config.resident:
             train, validation, ood = (resident(d, runtime.device) for d in (train, validation, ood))
-        self.train = self._own_part(train, config.seed, config.batch_size)
+        self.train = self._own_part(train, config.seed, config.batch_size, self._smallest)
         has_validation = validation is not None
         self.validation = every_batch(validation, config, shuffle=False) if has_validation else None
-        rows = config.ood_batch_size or config.batch_size
-        self.ood = None if ood is None else self._own_part(ood, config.seed + 1, rows)
+        self.ood = None if ood is None else self._ood_part(ood)
         if (config.regularizer is None) != (ood is None):
             raise ConfigError("ood= and FitConfig(regularizer=...) go together: give both or none")
         self.steps_per_epoch = self._agreed(self.train.steps_per_epoch)
@@ -103,7 +102,14 @@ class Feed:
             )
         return steps
 
-    def _own_part(self, data: Any, seed: int, batch_size: int) -> Batches:
+    def _ood_part(self, ood: Any) -> Batches:
+        """OOD inputs, of which members need no row each: a batch may have fewer rows than they."""
+        rows = self._config.ood_batch_size or self._config.batch_size
+        own = getattr(ood, "batch_size", None) or rows  # of a DataLoader
+        smallest = min(self._smallest, max(1, own // self._runtime.world))
+        return self._own_part(ood, self._config.seed + 1, rows, smallest)
+
+    def _own_part(self, data: Any, seed: int, batch_size: int, smallest: int) -> Batches:
         return Batches(
             data,
             batch_size=batch_size,
@@ -111,7 +117,7 @@ class Feed:
             rank=self._runtime.rank,
             world=self._runtime.world,
             workers=self._config.workers,
-            smallest=self._smallest,
+            smallest=smallest,
         )
 
     def whole(self) -> Batches:
