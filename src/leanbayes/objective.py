@@ -89,7 +89,7 @@ def objective(  # noqa: PLR0913
         )
     _warn_of_half(inner)
     scale = kl_weight / checked_num_data(num_data) if include_kl else None
-    inputs, target = batch
+    inputs, target = _pair(batch)
     samples = samples * inner.method.repeats
     plan = inner.training_plan(count_rows((inputs,), {}) * samples, samples, step)
     output = call(model, fold(inputs, samples), plan=plan)
@@ -115,6 +115,16 @@ def _check(model: BayesianModel, likelihood_of: str, include_kl: bool) -> None:
             "an optimiser adds the KL gradients of this model already (lb.attach_kl), so the KL "
             "would count twice: write lb.objective(..., include_kl=False)"
         )
+
+
+def _pair(batch: Any) -> tuple[Any, Tensor]:
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[0], batch[1]
+    size = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
+    raise ConfigError(
+        f"a batch is a pair (inputs, targets), found a {type(batch).__name__}{size}. Several "
+        "inputs go into one tuple or dict: lb.objective(model, ((a, b), targets), ...)"
+    )
 
 
 def _check_weight(kl_weight: Any) -> None:
