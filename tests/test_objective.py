@@ -154,3 +154,26 @@ def test_a_batch_without_a_label_says_nothing(likelihood_of, weights):
     assert found.nll.item() == 0
     assert not model.net.weight.grad.any()
     assert found.loss.item() == pytest.approx(found.kl.item() / 10)
+
+
+def test_a_schedule_in_place_of_its_value_is_told_what_to_write():
+    model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField())
+    batch = torch.randn(6, 4), torch.arange(6) % 3
+    warm_up = lb.schedule.linear_warmup(steps=10)
+    with pytest.raises(lb.ConfigError, match=r"write kl_weight=schedule\(step\)"):
+        lb.objective(model, batch, lb.Categorical(), num_data=6, kl_weight=warm_up)
+
+
+@pytest.mark.parametrize(
+    ("batch", "found"),
+    [
+        ({"x": torch.randn(6, 4), "y": torch.arange(6) % 3}, "found a dict"),
+        ((torch.randn(6, 4), torch.arange(6) % 3, torch.arange(6)), "found a tuple of 3"),
+        (torch.randn(2, 4), "found a Tensor"),
+    ],
+)
+def test_a_batch_that_is_no_pair_is_told_so(batch, found):
+    """Of a dict the two keys were taken."""
+    model = lb.bayesianize(torch.nn.Linear(4, 3), lb.MeanField())
+    with pytest.raises(lb.ConfigError, match=rf"pair \(inputs, targets\), {found}"):
+        lb.objective(model, batch, lb.Categorical(), num_data=6)

@@ -6,6 +6,7 @@ import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, cast
 
 import torch
@@ -17,6 +18,7 @@ from leanbayes.objective import checked_num_data
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of
 
 Schedule = Callable[[int], float]
+STEPS = "kl_steps"
 
 
 class KLEdit:
@@ -24,9 +26,8 @@ class KLEdit:
 
     Attributes:
         kl_weight: A number, or a function of the number of steps taken; may be set at any time.
-        steps: Steps edited so far, without those that a GradScaler left out.
         attached: False after `remove()`.
-        optimizer: A weak reference to the optimiser.
+        optimizer: A weak reference to the optimiser whose step is edited.
     """
 
     def __init__(
@@ -36,11 +37,27 @@ class KLEdit:
         self.num_data = num_data
         self.optimizer = weakref.ref(optimizer)  # which holds this edit by its hook
         self.kl_weight: float | Schedule = 1.0
-        self.steps = 0
         self.attached = True
+        self._count = _free_name(optimizer)
         # Tensors are looked up at every step (FSDP2 exchanges them), layers stay what they are.
         self._sites = [(host, slot, q) for host, slot, q, _ in model.posteriors()]
         self._hook = optimizer.register_step_pre_hook(self._before_step)
+
+    @property
+    def steps(self) -> int:
+        """Steps edited so far, without those that a GradScaler left out.
+
+        The optimiser keeps the number, in its first group: with `optimizer.state_dict()` it is
+        saved and loaded, and a schedule of the KL goes on where it was.
+        """
+        optimizer = self.optimizer()
+        return 0 if optimizer is None else int(optimizer.param_groups[0].get(self._count, 0))
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        optimizer = self.optimizer()
+        if optimizer is not None:
+            optimizer.param_groups[0][self._count] = steps
 
     def weight(self) -> float:
         """The weight of the KL at this step."""
@@ -53,9 +70,12 @@ class KLEdit:
         return set() if optimizer is None else _held(optimizer)
 
     def remove(self) -> None:
-        """Take the edit off the optimiser."""
+        """Take the edit off the optimiser; the next one counts from 0."""
         self._hook.remove()
         self.attached = False
+        optimizer = self.optimizer()
+        if optimizer is not None:
+            optimizer.param_groups[0].pop(self._count, None)
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: Any, kwargs: dict[str, Any]
@@ -130,6 +150,9 @@ def attach_kl(
     optimisers share the parameters out (one for weights, one for scales), attach to each: each adds
     the KL of its own parameters, at the values they have when it steps.
 
+    One that holds another optimiser (SAM, Lookahead, that of accelerate or Lightning) is edited
+    where the inner one steps, as its weight decay is.
+
     Args:
         optimizer: Any torch optimiser that holds (some of) the model's parameters.
         model: The BayesianModel or its wrapper.
@@ -147,11 +170,39 @@ def attach_kl(
     """
     inner = unwrap(model)
     reshard(inner)
+    optimizer = _stepping(optimizer)
     _check_managed(optimizer, inner)
     handle = KLEdit(optimizer, inner, checked_num_data(num_data))
     handle.kl_weight = kl_weight
     inner.note_edit(handle)
     return handle
+
+
+def _stepping(optimizer: Any) -> torch.optim.Optimizer:
+    """The optimiser that moves the parameters: the hook of one around it may never be called."""
+    parts = getattr(optimizer, "__dict__", {}).values()
+    inner = [part for part in parts if isinstance(part, torch.optim.Optimizer)]
+    wraps = len(inner) == 1 and hasattr(optimizer, "param_groups")
+    # One that holds some of the parameters (those of a process, say) is no stand-in for all.
+    if wraps and _held(inner[0]) == _held(optimizer):
+        return _stepping(inner[0])
+    if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        raise ConfigError(
+            f"attach_kl takes an optimiser of torch, found {type(optimizer).__name__}, which has "
+            "no hook before its step. Write attach_kl of the optimiser (or one by one of the "
+            "optimisers) that it was made of"
+        )
+    own: torch.optim.Optimizer = optimizer
+    return own
+
+
+def _free_name(optimizer: torch.optim.Optimizer) -> str:
+    """What a count of steps is kept under: edits of several models may be on one optimiser."""
+    hooks: Any = optimizer._optimizer_step_pre_hooks.values()
+    edits = [getattr(hook, "__self__", None) for hook in hooks]
+    taken = {edit._count for edit in edits if isinstance(edit, KLEdit)}
+    names = (f"{STEPS}_{number}" if number else STEPS for number in count())
+    return next(name for name in names if name not in taken)
 
 
 def _held(optimizer: torch.optim.Optimizer) -> set[int]:
@@ -167,6 +218,11 @@ def _check_managed(optimizer: torch.optim.Optimizer, model: BayesianModel) -> No
         raise ConfigError(
             "LBFGS compares losses, in which the KL would lack: keep it in the graph, "
             "lb.objective(..., num_data=len(train_set)), and attach nothing"
+        )
+    if any(group.get("maximize") for group in optimizer.param_groups):
+        raise ConfigError(
+            "an optimiser with maximize=True would make the KL grow, for it is added as to a loss: "
+            "leave maximize out and write loss = -log-likelihood"
         )
     random = (p for _, _, q, base in model.posteriors() for p in (base, *q.parameters()))
     own = {id(p) for p in random if isinstance(p, nn.Parameter)}  # a mask has none

@@ -70,7 +70,8 @@ def objective(  # noqa: PLR0913
         likelihood_of: `average` of the log-likelihoods of the draws (the ELBO), or the log of the
             `mixture` over the draws of an example.
         include_kl: Write False if `lb.attach_kl` adds the gradients of the KL.
-        step: Number of the step, by which members take turns on rows; at random without it.
+        step: Number of the step, by which members take turns on rows; at random without it, which
+            suits batches that come in the same order every epoch.
 
     Returns:
         An `Objective` with `loss`, `nll` and `kl`.
@@ -86,6 +87,7 @@ def objective(  # noqa: PLR0913
     inner = unwrap(model)
     samples = checked_count("samples", samples)
     _check(inner, likelihood_of, include_kl)
+    _check_weight(kl_weight)
     needed(likelihood, "objective")
     if likelihood_of == "mixture" and getattr(likelihood, "class_weights", None) is not None:
         raise ConfigError(
@@ -94,7 +96,7 @@ def objective(  # noqa: PLR0913
         )
     _warn_of_half(inner)
     scale = kl_weight / checked_num_data(num_data) if include_kl else None
-    inputs, target = batch
+    inputs, target = _pair(batch)
     samples = samples * inner.method.repeats
     plan = inner.training_plan(count_rows((inputs,), {}) * samples, samples, step)
     output = call(model, fold(inputs, samples), plan=plan)
@@ -113,6 +115,24 @@ def _check(model: BayesianModel, likelihood_of: str, include_kl: bool) -> None:
         raise ConfigError(
             "an optimiser adds the KL gradients of this model already (lb.attach_kl), so the KL "
             "would count twice: write lb.objective(..., include_kl=False)"
+        )
+
+
+def _pair(batch: Any) -> tuple[Any, Tensor]:
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[0], batch[1]
+    size = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
+    raise ConfigError(
+        f"a batch is a pair (inputs, targets), found a {type(batch).__name__}{size}. Several "
+        "inputs go into one tuple or dict: lb.objective(model, ((a, b), targets), ...)"
+    )
+
+
+def _check_weight(kl_weight: Any) -> None:
+    if callable(kl_weight):
+        raise ConfigError(
+            f"kl_weight of lb.objective is a number, found {kl_weight!r}: of a schedule write "
+            "kl_weight=schedule(step). lb.attach_kl takes the schedule itself, and counts the steps"
         )
 
 

@@ -109,7 +109,7 @@ def test_a_rate_that_picks_no_parameter_is_an_error():
 )
 def test_a_batch_smaller_than_the_members_is_an_error(method):
     model = lb.bayesianize(small(), method).train()
-    words = "3 rows cannot train 4 members.*a batch of at least 4"
+    words = r"3 rows cannot train 4 members.*batches of at least 4 \(DataLoader\(drop_last=True\)"
     with pytest.raises(lb.PlanError, match=words):
         model(data(3)[0])
     with pytest.raises(lb.PlanError, match=words):

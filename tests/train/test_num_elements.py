@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
 import leanbayes as lb
 from leanbayes.errors import DataError
@@ -89,6 +89,16 @@ class Half(Maps):
 def test_rows_without_a_label_are_counted_where_a_batch_has_some(make):
     """The KL was divided by twice the number of labels, unless the data were tensors."""
     assert num_elements(make(20), lb.Categorical()) == 10
+
+
+@pytest.mark.parametrize("drawn", [2, 14])
+def test_a_sampler_that_draws_other_examples_than_there_are_changes_no_count(drawn):
+    """Pixels were those of an epoch, however often a sampler had drawn them."""
+    dataset = [(torch.zeros(2, 3, 3), torch.ones(3, 3).long())] * 7
+    for sampler in (range(drawn), WeightedRandomSampler(torch.ones(7), drawn)):
+        indices = [index % 7 for index in sampler]
+        loader = DataLoader(dataset, 2, sampler=indices)
+        assert num_elements(loader, lb.Categorical()) == 7 * 9
 
 
 def half(examples):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import leanbayes as lb
 
@@ -25,6 +26,38 @@ def run(**options):
 def test_a_step_has_as_many_ood_inputs_as_clean_ones_unless_told_otherwise():
     assert run() == [16 + 2 * 16] * 3
     assert run(ood_batch_size=4) == [16 + 2 * 4] * 3
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("loader", [False, True])
+def test_there_may_be_fewer_of_them_than_members(passes, loader):
+    """They were refused, with the advice to make the clean batches larger."""
+    x, y = torch.randn(32, 6), torch.arange(32) % 3
+    model = lb.bayesianize(torch.nn.Linear(6, 3), lb.SharedEnsemble(members=8), example=x)
+    ood = DataLoader(TensorDataset(x, y), 2) if loader else x
+    regularizer = lb.OODRegularizer(passes=passes)
+    config = lb.FitConfig(
+        steps=3, batch_size=16, ood_batch_size=2, regularizer=regularizer, device="cpu",
+        progress=False,
+    )  # fmt: skip
+    assert lb.fit(model, (x, y), lb.Categorical(), ood=ood, config=config).steps == 3
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_inputs_need_no_targets(resident):
+    """What `lb.ood_inputs` gives was refused as training data."""
+    x, y = torch.randn(32, 6), torch.arange(32) % 3
+    weights = []
+    for ood in (x.flip(0), (x.flip(0), y)):
+        torch.manual_seed(0)
+        config = lb.FitConfig(
+            steps=3, batch_size=16, regularizer=lb.OODRegularizer(), resident=resident,
+            device="cpu", progress=False,
+        )  # fmt: skip
+        net = torch.nn.Linear(6, 3)
+        lb.adapt(net, lb.MeanField(), (x, y), ood=ood, config=config)
+        weights.append(net.weight.detach())
+    assert torch.equal(*weights)
 
 
 def test_the_price_counts_so_many():

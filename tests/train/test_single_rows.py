@@ -1,6 +1,9 @@
 """Batches of too few rows: one for a BatchNorm1d, fewer than members for an ensemble."""
 
+from dataclasses import replace
+
 import pytest
+import torch
 from fit_cases import model_of, problem, settings
 from torch import nn
 
@@ -19,6 +22,29 @@ def test_a_last_batch_of_one_row_is_left_out_where_batchnorm_cannot_take_it(poli
     config = settings(steps=None, epochs=1, batchnorm=policy)
     model = model_of(net=Flat())
     assert lb.fit(model, problem(49), lb.Categorical(), config=config).steps == steps
+
+
+@pytest.mark.parametrize(
+    ("assign", "policy", "steps"),
+    [("split", "train", 4), ("split", "frozen", 5), ("turns", "train", 5)],
+)
+def test_a_last_batch_with_one_row_for_a_member_is_left_out_too(assign, policy, steps):
+    """Members with statistics of their own: the first epoch ended in an error."""
+    method = lb.DeepEnsemble(members=3, init_std=0.1, assign=assign)
+    config = settings(steps=None, epochs=1, batchnorm=policy)
+    model = model_of(method, net=Flat())
+    assert lb.fit(model, problem(53), lb.Categorical(), config=config).steps == steps
+
+
+def test_parts_of_a_batch_have_two_rows_for_each_member_with_statistics():
+    method = lb.DeepEnsemble(members=3, init_std=0.1)
+    config = settings(steps=1, batch_size=10, accumulate=3)
+    weights = []
+    for accumulate in (3, 1):  # 10 rows make one part of at least 6
+        model = model_of(method, net=Flat())
+        lb.fit(model, problem(), lb.Categorical(), config=replace(config, accumulate=accumulate))
+        weights.append(model.net[1].weight.detach())
+    assert torch.equal(*weights)
 
 
 def test_batches_of_one_row_are_refused_where_batchnorm_cannot_take_them():

@@ -68,8 +68,9 @@ def check_rows(rows: int, members: int) -> None:
     """Raise unless every member can have a row."""
     if rows < members:
         raise PlanError(
-            f"{rows} rows cannot train {members} members: every member needs a row. Use a batch "
-            f"of at least {members}, or assign='random'"
+            f"{rows} rows cannot train {members} members: every member needs a row. Use batches "
+            f"of at least {members} (DataLoader(drop_last=True) where the last one is too short), "
+            "or assign='random'"
         )
 
 

@@ -67,7 +67,7 @@ class Batches:
 
     Attributes:
         source: What was given.
-        num_data: Number of examples.
+        num_data: Number of examples; of ready batches without a dataset those of this process.
         steps_per_epoch: Batches of an epoch.
         batch_size: Rows of a global batch.
 
@@ -119,6 +119,12 @@ class Batches:
 
     def __len__(self) -> int:
         return self.steps_per_epoch
+
+    @property
+    def fixed_order(self) -> bool:
+        """True where all epochs may have the same batches."""
+        order = getattr(self.reader, "order", None)
+        return order is None or not order.shuffle
 
     def _reader(self, train: Any, workers: int) -> Source:
         if isinstance(train, DataLoader):
@@ -202,10 +208,13 @@ def num_elements(train: Any, likelihood: Likelihood) -> int:
         return batches.num_data
     if _all_alike(reader, likelihood):
         return batches.num_data * int(first[1][0].numel())
-    total = sum(_labelled(targets, likelihood) for targets in _targets_of(reader))
+    rows = total = 0
+    for targets in _targets_of(reader):
+        rows, total = rows + len(targets), total + _labelled(targets, likelihood)
     if total < 1:
         raise DataError("no target has a label: all are ignored; expected at least one")
-    return total
+    # A sampler may draw some examples twice and others not, or those of its process alone.
+    return total if rows == batches.num_data else max(1, round(total * batches.num_data / rows))
 
 
 def _one_a_row(batch: Batch, likelihood: Likelihood) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from leanbayes.errors import ConfigError
+from leanbayes.errors import ConfigError, DataError
 from leanbayes.likelihood import Likelihood
 from leanbayes.train.advice import warn_num_data
 from leanbayes.train.config import FitConfig
@@ -15,6 +16,7 @@ from leanbayes.train.data import Batches, num_elements
 from leanbayes.train.evaluation import on_device
 from leanbayes.train.resident import resident
 from leanbayes.train.runtime import Runtime
+from leanbayes.train.sources import is_own_part
 
 Augment = Callable[[Any], Any]
 
@@ -78,18 +80,36 @@ class Feed:
         smallest: int = 1,
     ) -> None:
         self._config, self._runtime, self._smallest = config, runtime, max(1, smallest)
+        if isinstance(ood, Tensor):  # of whose targets nobody asks
+            ood = (ood, torch.zeros(len(ood)))
         if config.resident:
             train, validation, ood = (resident(d, runtime.device) for d in (train, validation, ood))
-        self.train = self._own_part(train, config.seed, config.batch_size)
+        self.train = self._own_part(train, config.seed, config.batch_size, self._smallest)
         has_validation = validation is not None
         self.validation = every_batch(validation, config, shuffle=False) if has_validation else None
-        rows = config.ood_batch_size or config.batch_size
-        self.ood = None if ood is None else self._own_part(ood, config.seed + 1, rows)
+        self.ood = None if ood is None else self._ood_part(ood)
         if (config.regularizer is None) != (ood is None):
             raise ConfigError("ood= and FitConfig(regularizer=...) go together: give both or none")
-        self.steps_per_epoch = self.train.steps_per_epoch
+        self.steps_per_epoch = self._agreed(self.train.steps_per_epoch)
 
-    def _own_part(self, data: Any, seed: int, batch_size: int) -> Batches:
+    def _agreed(self, steps: int) -> int:
+        """Processes step together: where one has fewer batches, the others would wait for it."""
+        found = self._runtime.gather(steps)
+        if len(set(found)) > 1:
+            raise DataError(
+                f"the processes have {', '.join(map(str, found))} batches an epoch, and a step is "
+                "one of all of them: give every process as many batches"
+            )
+        return steps
+
+    def _ood_part(self, ood: Any) -> Batches:
+        """OOD inputs, of which members need no row each: a batch may have fewer rows than they."""
+        rows = self._config.ood_batch_size or self._config.batch_size
+        own = getattr(ood, "batch_size", None) or rows  # of a DataLoader
+        smallest = min(self._smallest, max(1, own // self._runtime.world))
+        return self._own_part(ood, self._config.seed + 1, rows, smallest)
+
+    def _own_part(self, data: Any, seed: int, batch_size: int, smallest: int) -> Batches:
         return Batches(
             data,
             batch_size=batch_size,
@@ -97,7 +117,7 @@ class Feed:
             rank=self._runtime.rank,
             world=self._runtime.world,
             workers=self._config.workers,
-            smallest=self._smallest,
+            smallest=smallest,
         )
 
     def whole(self) -> Batches:
@@ -105,8 +125,13 @@ class Feed:
         return every_batch(self.train.source, self._config, smallest=self._smallest)
 
     def num_data(self, likelihood: Likelihood) -> int:
-        """What divides the KL: counted, or as the settings say, with a warning if they differ."""
-        counted, given = num_elements(self.train, likelihood), self._config.num_data
+        """What divides the KL: counted, or as the settings say, with a warning if they differ.
+
+        The same in all processes: of ready batches, of which each has its own, those of all.
+        """
+        found = self._runtime.gather(num_elements(self.train, likelihood))
+        total = sum(found) if is_own_part(self.train.reader) else sum(found) / len(found)
+        counted, given = round(total), self._config.num_data
         if given is not None:
             warn_num_data(given, counted)
         return counted if given is None else given

@@ -30,8 +30,7 @@ from leanbayes.train.optim import build_optimizer
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.saving import Progress, Saver
 from leanbayes.train.signals import Signals, exit_code
-from leanbayes.train.sizes import fewest_rows
-from leanbayes.train.step import Parts, Stepper, modes
+from leanbayes.train.step import Parts, Stepper, fewest_in_part, modes
 from leanbayes.train.store import Store
 from leanbayes.train.watch import MetricsFile, Watch
 
@@ -82,7 +81,8 @@ def fit(  # noqa: PLR0913
         train: A dataset, a pair (inputs, targets) of tensors, or a DataLoader.
         likelihood: How outputs give a probability to targets; kept with the model.
         validation: Data of the same kinds, for figures, the best checkpoint and early stopping.
-        ood: Inputs for `config.regularizer`, of the same kinds (targets are left out).
+        ood: Inputs for `config.regularizer`: a tensor of them, or data of the same kinds, whose
+            targets are left out.
         config: Every number of the run.
         callbacks: Told of steps, evaluations and saves.
         augment: Changes the inputs of a batch on the device, in training only; those of `ood` too.
@@ -166,7 +166,7 @@ class Trainer:
         if validation is not None and config.monitor not in names:
             raise ConfigError(f"monitor is one of {', '.join(names)}; found {config.monitor!r}")
         runtime.seed(config.seed)
-        smallest = max(self.model.method.index_members, fewest_rows(self.model, config.batchnorm))
+        smallest = max(self.model.method.index_members, fewest_in_part(self.model, config))
         self.feed = Feed(train, validation, ood, config, runtime, smallest=smallest)
         num_data = self.feed.num_data(self.likelihood)
         self.steps_per_epoch = self.feed.steps_per_epoch
@@ -184,6 +184,7 @@ class Trainer:
             num_data,
             self.steps_per_epoch,
             self.augment,
+            self.feed.train.fixed_order,
         )
         self.stepper = Stepper(parts, self.total_steps)
         self.average = None if config.ema is None else Average(self.model, config.ema)

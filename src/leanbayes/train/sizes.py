@@ -15,11 +15,15 @@ from leanbayes.train.sources import Batch, epoch_of, pair, rows_of
 Sizes = tuple[int, int, int]  # examples, batches of an epoch, rows of a batch
 
 
-def fewest_rows(net: nn.Module, policy: str) -> int:
-    """Rows that a batch needs: one has no variance for BatchNorm1d, and torch refuses it."""
-    return (
-        2 if policy != "frozen" and any(isinstance(m, nn.BatchNorm1d) for m in net.modules()) else 1
-    )
+def fewest_rows(net: nn.Module, policy: str, members: int = 1) -> int:
+    """Rows that a batch needs, with one at least for each of the members that share it.
+
+    One row has no variance for BatchNorm1d, and torch refuses it; nor has one row of a member,
+    where members have statistics of their own.
+    """
+    norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm1d) and policy != "frozen"]
+    apart = any("statistics" in getattr(norm, "slots", ()) for norm in norms)
+    return max(2 if norms else 1, members * (2 if apart else 1))
 
 
 def common_length(data: Batch) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from leanbayes.errors import DataError, PlanError
 from leanbayes.noise import key_seed
@@ -236,6 +236,14 @@ class Ready:
 
     def _iterate(self, number: int) -> Iterator[Batch]:
         return map(pair, epoch_of(self.batches, self.seed, number))
+
+
+def is_own_part(reader: Source) -> bool:
+    """True where a reader knows the batches of its process alone, and no dataset behind them."""
+    if not isinstance(reader, Ready):
+        return False
+    loader = reader.batches
+    return not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset)
 
 
 def epoch_of(batches: Iterable[Any], seed: int, number: int) -> Iterator[Any]:

@@ -44,6 +44,7 @@ class Parts:
     num_data: int
     steps_per_epoch: int
     augment: Augment | None = None
+    fixed_order: bool = False  # of the data in all epochs
 
 
 class Stepper:
@@ -146,7 +147,7 @@ class Stepper:
             "likelihood_of": config.likelihood_of,
             "kl_weight": self.kl_weight(step),
             "include_kl": self.edit is None,
-            "step": step,
+            "step": self._turn(step),
         }
         module = self._module(step, count_rows((inputs,), {}))
         if config.regularizer is not None and ood is not None:
@@ -155,6 +156,15 @@ class Stepper:
                 module, (inputs, target), ood, likelihood, **options
             )
         return objective(module, (inputs, target), parts.likelihood, **options)
+
+    def _turn(self, step: int) -> int:
+        """The number by which members take turns.
+
+        Where all epochs have the same batches, that of a batch goes up by one an epoch: by the step
+        itself its rows might meet the same members for ever.
+        """
+        epoch, place = divmod(step, self.parts.steps_per_epoch)
+        return epoch + place if self.parts.fixed_order else step
 
     def _module(self, step: int, rows: int) -> nn.Module:
         """The network to call: a compiled one not for the short batch that ends an epoch.
@@ -178,7 +188,7 @@ def fewest_in_part(model: BayesianModel, config: FitConfig) -> int:
         members = 1
     except PlanError:
         members = model.method.index_members
-    return max(members, fewest_rows(model, config.batchnorm))
+    return fewest_rows(model, config.batchnorm, members)
 
 
 def _pieces(
