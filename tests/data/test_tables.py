@@ -209,6 +209,25 @@ def test_other_delimiters_quotes_and_a_byte_order_mark_are_read(tmp_path):
     assert path.endswith("table.csv")
 
 
+@pytest.mark.parametrize("delimiter", ["\\t", "tab", ";;", "", '"', "\n"])
+def test_a_delimiter_that_is_no_character_is_refused_in_words(tmp_path, delimiter):
+    path = written(tmp_path, "x\ty\n1\t2\n")
+    with pytest.raises(ConfigError, match="delimiter is one character"):
+        table(root=path, target="y", delimiter=delimiter)
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_a_table_of_one_column_is_told_of_the_delimiter(tmp_path, mark):
+    path = written(tmp_path, f"x{mark}y\n1{mark}2\n")
+    with pytest.raises(DataError, match="one column.*write delimiter="):
+        table(root=path, target="y")
+
+
+def test_quotes_may_stand_behind_a_blank(tmp_path):
+    written(tmp_path, '"x", "kind"\n1, "a, b"\n2,  c\n')
+    assert read_cells(tmp_path / "table.csv") == {"x": ["1", "2"], "kind": ["a, b", "c"]}
+
+
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     path = written(tmp_path, "PAR1", "table.parquet")
