@@ -243,3 +243,12 @@ def test_the_example_of_launch_runs(tmp_path):
     assert process.returncode == 0, err
     assert out.count("8 steps, 2 epochs") == 1  # the first process alone speaks
     assert {path.name for path in (tmp_path / "one").iterdir()} == FILES
+
+
+def test_a_table_of_whole_numbers_is_told_to_be_ids(trained, tmp_path):
+    import numpy as np
+
+    np.savez(tmp_path / "whole.npz", x=np.arange(80).reshape(20, 4), y=np.arange(20) % 2)
+    result = trained("data={name='npz', options={root='whole.npz'}}", "model.options.inputs=4")
+    assert result.code == 2
+    assert "inputs of 4, whole numbers, which are ids for an embedding" in result.err

@@ -97,7 +97,8 @@ def _network(model: Named, weights: str | None, inputs: Tensor) -> tuple[nn.Modu
         raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         shape = "x".join(map(str, inputs.shape[1:]))
-        words = f"{model.name} with {dict(model.options)} does not run on inputs of {shape}: "
+        ids = "" if inputs.is_floating_point() else ", whole numbers, which are ids for an embedding"
+        words = f"{model.name} with {dict(model.options)} does not run on inputs of {shape}{ids}: "
         raise ConfigError(f"model.options: {words}{error}") from None
     return net.train(), output
 
