@@ -12,6 +12,7 @@ from PIL import Image
 import leanbayes as lb
 from leanbayes.cli.run import run
 from leanbayes.cli.settings_file import settings_of
+from leanbayes.cli.table_file import write_table
 
 COLUMNS = ["file", "label", "confidence", "total", "aleatoric", "epistemic"]
 
@@ -127,6 +128,18 @@ def test_a_full_disk_leaves_the_old_table(leanbayes, finished, folder, monkeypat
     assert "No space left on device" in result.err
     assert (folder / "table.csv").read_text() == "old"
     assert not list(folder.glob(".table*"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_names_that_are_no_utf8_do_not_cost_the_table(tmp_path, kind):
+    import os
+
+    path, row = tmp_path / f"table.{kind}", {"file": os.fsdecode(b"caf\xe9.png"), "total": 0.5}
+    if kind == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+    write_table(path, [row], [])
+    rows = read_csv(path) if kind == "csv" else parquet.read_table(path).to_pylist()
+    assert [(each["file"], float(each["total"])) for each in rows] == [("caf\\udce9.png", 0.5)]
 
 
 @pytest.mark.usefixtures("folder")
