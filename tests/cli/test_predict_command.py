@@ -78,6 +78,8 @@ def test_an_unreadable_image_is_skipped_and_listed_and_the_exit_code_is_5(
 
 def test_hidden_files_are_no_images_and_a_link_to_nothing_is_told_of(leanbayes, finished, folder):
     (folder / "images" / "._0.png").write_bytes(b"what some systems leave beside a file")
+    (folder / "images" / ".thumbnails").mkdir()
+    (folder / "images" / ".thumbnails" / "0.png").write_bytes(b"a small copy")
     assert leanbayes("predict", finished, "images").code == 0
     (folder / "images" / "gone.png").symlink_to("nowhere.png")
     result = leanbayes("predict", finished, "images")
