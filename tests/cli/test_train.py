@@ -161,6 +161,11 @@ def test_a_file_that_is_missing_or_no_toml_exits_with_2(trained, tmp_path):
     assert (result.code, "run.toml: cannot be read" in result.err) == (2, True)
 
 
+def test_a_file_with_a_byte_order_mark_is_read(trained, tmp_path):
+    (tmp_path / "run.toml").write_text(SETTINGS, encoding="utf-8-sig")
+    assert trained(options=["--dry-run"]).code == 0
+
+
 def test_other_settings_for_the_same_folder_exit_with_2(trained):
     trained(options=["--folder", "one"])
     result = trained("fit.lr=0.1", options=["--folder", "one"])

@@ -30,6 +30,9 @@ FEW: Final = 20  # categories that a table may have however few its rows
 # A decimal comma, thousands with separators, per cent or a currency.
 OTHER_NUMBERS: Final = re.compile(r"[-+]?[$€£]?[-+]?(\d+|\d{1,3}([., ']\d{3})+)([.,]\d+)? ?[%$€£]?")
 
+# An index without a name, as it is written to CSV, read from there and written again, in parquet.
+INDEX: Final = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+
 
 @dataclass(frozen=True)
 class Column:
@@ -96,9 +99,11 @@ def table(  # noqa: PLR0913
     features = [name for name in cells if name not in {*targets, *left_out}]
     if not targets or not features:
         raise ConfigError(f"{root}: expected a target and a feature among {list(cells)}")
-    if "" in features:
+    nameless = [name for name in features if INDEX.fullmatch(name)]
+    if nameless:
         raise DataError(
-            f"{root}: a column has no name, such as an index; name it or write drop=['']"
+            f"{root}: a column has no name ({nameless[0]!r}), such as an index; name it or write "
+            f"drop={nameless}"
         )
     rows = split_rows(len(cells[targets[0]]), validation, test, seed)
     columns = tuple(_column(name, cells[name], rows[0], name in codes) for name in features)
@@ -246,7 +251,10 @@ def named(cells: Cells, names: Names) -> tuple[str, ...]:
     names = (names,) if isinstance(names, str) else tuple(names)
     absent = [name for name in names if name not in cells]
     if absent:
-        raise ConfigError(f"no column {absent[0]!r} in the table; its columns are {list(cells)}")
+        several = '; several are a list, ["a", "b"]' if "," in absent[0] else ""
+        raise ConfigError(
+            f"no column {absent[0]!r} in the table; its columns are {list(cells)}{several}"
+        )
     return names
 
 
