@@ -256,4 +256,4 @@ def test_a_table_of_whole_numbers_is_told_to_be_ids(trained, tmp_path):
     np.savez(tmp_path / "whole.npz", x=np.arange(80).reshape(20, 4), y=np.arange(20) % 2)
     result = trained("data={name='npz', options={root='whole.npz'}}", "model.options.inputs=4")
     assert result.code == 2
-    assert "inputs of 4, whole numbers, which are ids for an embedding" in result.err
+    assert "inputs of 4, whole numbers as of an embedding (ids)" in result.err

@@ -227,7 +227,7 @@ def test_a_delimiter_that_is_no_character_is_refused_in_words(tmp_path, delimite
 @pytest.mark.parametrize("mark", [";", "\t", "|"])
 def test_a_table_of_one_column_is_told_of_the_delimiter(tmp_path, mark):
     path = written(tmp_path, f"x{mark}y\n1{mark}2\n")
-    with pytest.raises(DataError, match="one column.*write delimiter="):
+    with pytest.raises(DataError, match=r"one column.*write delimiter="):
         table(root=path, target="y")
 
 

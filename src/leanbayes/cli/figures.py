@@ -233,8 +233,8 @@ def _auc_pr(scores: Tensor, labels: Tensor) -> dict[str, float]:
 
 def _of_two(found: BinaryClassification, target: Tensor) -> dict[str, float]:
     probs, labels = found.both.flatten(0, -2), target.flatten().long()
-    figures = _scores(probs, labels) | errors_found(found.total.flatten(), probs.argmax(1) == labels)
-    return figures | _auc_pr(probs[:, 1], labels)
+    found_out = errors_found(found.total.flatten(), probs.argmax(1) == labels)
+    return _scores(probs, labels) | found_out | _auc_pr(probs[:, 1], labels)
 
 
 def _scores(probs: Tensor, labels: Tensor) -> dict[str, float]:

@@ -32,9 +32,9 @@ def check_out(path: Path) -> None:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], skipped: Skipped) -> None:
-    """Write rows; JSON also holds what was skipped.
+    r"""Write rows; JSON also holds what was skipped.
 
-    Bytes of a file's name that are no UTF-8 are written as Python shows them, "caf\\udce9.png".
+    Bytes of a file's name that are no UTF-8 are written as Python shows them, "caf\udce9.png".
     """
     if path.suffix == ".csv":
         data = csv_text(rows).encode(errors="backslashreplace")

@@ -149,28 +149,8 @@ def read_cells(path: Path, delimiter: str = ",") -> dict[str, list[str]]:
         raise DataError(f"{path} is not a file; write root=FILE.csv or root=FILE.parquet")
     if path.suffix.lower() == ".parquet":
         return _parquet_cells(path)
-    if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise ConfigError(
-            f"delimiter is one character, such as ';'; found {delimiter!r} (of a tab write "
-            '"\\t", with these quotes on the command line too)'
-        )
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            # Quotes may stand behind a blank: "size", "kind".
-            rows = csv.reader(stream, delimiter=delimiter, skipinitialspace=True, strict=True)
-            lines = [line for line in rows if line]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from error
-    if len(lines) < 2:
-        raise DataError(f"{path} has {len(lines)} lines; expected column names and rows")
-    names = [name.strip() for name in lines[0]]
-    if len(names) == 1 and any(mark in names[0] for mark in ",;\t|" if mark != delimiter):
-        raise DataError(
-            f"{path} has one column, {names[0]!r}, split at {delimiter!r}; expected several (other "
-            "files: write delimiter=...)"
-        )
-    if len(set(names)) < len(names):
-        raise DataError(f"{path} names a column twice: {names}; expected distinct names")
+    lines = _lines(path, delimiter)
+    names = _names(path, lines[0], delimiter)
     for number, line in enumerate(lines[1:], 1):
         if len(line) != len(names):
             raise DataError(
@@ -227,6 +207,38 @@ def standardised(x: Array, scale: Normalize) -> Tensor:
     """Float32 of `(x - mean) / std`, worked out in float64; NaN becomes 0, the mean."""
     values = (x - np.array(scale.mean)) / np.array(scale.std)
     return torch.from_numpy(np.nan_to_num(values, nan=0.0)).float()
+
+
+def _lines(path: Path, delimiter: str) -> list[list[str]]:
+    """Cells of all lines of a CSV file but the empty ones."""
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise ConfigError(
+            f"delimiter is one character, such as ';'; found {delimiter!r} (of a tab write "
+            '"\\t", with these quotes on the command line too)'
+        )
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            # Quotes may stand behind a blank: "size", "kind".
+            rows = csv.reader(stream, delimiter=delimiter, skipinitialspace=True, strict=True)
+            lines = [line for line in rows if line]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from error
+    if len(lines) < 2:
+        raise DataError(f"{path} has {len(lines)} lines; expected column names and rows")
+    return lines
+
+
+def _names(path: Path, line: Sequence[str], delimiter: str) -> list[str]:
+    """Distinct names of columns, from the first line."""
+    names = [name.strip() for name in line]
+    if len(names) == 1 and any(mark in names[0] for mark in ",;\t|" if mark != delimiter):
+        raise DataError(
+            f"{path} has one column, {names[0]!r}, split at {delimiter!r}; expected several (other "
+            "files: write delimiter=...)"
+        )
+    if len(set(names)) < len(names):
+        raise DataError(f"{path} names a column twice: {names}; expected distinct names")
+    return names
 
 
 def _parquet_cells(path: Path) -> dict[str, list[str]]:
