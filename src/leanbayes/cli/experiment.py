@@ -33,7 +33,7 @@ def experiment(  # noqa: PLR0913
         typer.Option("--set", help="Change a setting, epochs=400 or sets=['boston']. Repeatable."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, order and draws.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, cuda, auto, ...")] = "cpu",
     out: Annotated[Path | None, typer.Option(help="File of the rows, JSON.")] = None,
     picture: Annotated[Path | None, typer.Option(help="PNG, where there is a picture.")] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="Seconds, to see that it runs.")] = False,
@@ -48,6 +48,10 @@ def experiment(  # noqa: PLR0913
 
     Example: leanbayes experiment toy --smoke --out toy.json
     """
+    from leanbayes.cli.predict import device_of
+
+    usable = device_of(device)  # said once, and not by every row
+    device = usable.type if device == "auto" else device
     given = {"root": root, "seed": seed, "device": device, "smoke": smoke}
     chosen = _chosen(name, {k: v for k, v in given.items() if v is not None}, change or [])
     command = _command(name, {**given, "out": out, "picture": picture}, change or [])
