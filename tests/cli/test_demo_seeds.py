@@ -1,4 +1,5 @@
 import json
+import math
 from statistics import fmean, stdev
 
 import pytest
@@ -18,6 +19,12 @@ def test_the_standard_error_is_that_of_the_mean():
 def test_one_seed_has_no_standard_error_and_a_missing_value_no_mean():
     assert moments([0.25]) == {"mean": 0.25, "standard_error": None}
     assert moments([0.25, None]) == {"mean": None, "standard_error": None}
+
+
+@pytest.mark.parametrize("values", [[0.5, math.inf], [math.inf, math.inf], [-math.inf, 1.0, 2.0]])
+def test_an_infinite_score_of_one_seed_leaves_the_mean_infinite_and_without_an_error(values):
+    least = -math.inf if -math.inf in values else math.inf
+    assert moments(values) == {"mean": least, "standard_error": None}
 
 
 def row(label="x", *, mean, error, metric="nll"):

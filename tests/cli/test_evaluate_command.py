@@ -11,7 +11,7 @@ from leanbayes.cli.card import Card
 from leanbayes.cli.figures import Judge
 from leanbayes.cli.readers import DATA
 from leanbayes.cli.words import explained, options
-from leanbayes.prediction import Classification
+from leanbayes.prediction import BinaryClassification, Classification
 
 
 def test_figures_are_those_of_the_metrics(leanbayes, finished):
@@ -100,6 +100,20 @@ def test_figures_of_dense_labels_leave_ignored_elements_out():
     assert figures["error_auroc"] == pytest.approx(pairs, abs=0.01)  # a histogram
     ious = [figures[f"iou_{name}"] for name in card.classes]
     assert figures["mean_iou"] == pytest.approx(sum(ious) / 3)
+
+
+@pytest.mark.parametrize("questions", [1, 3])
+def test_figures_of_yes_or_no_tell_how_well_errors_are_found(questions):
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.rand(40, questions, generator=generator).double()
+    target = (torch.rand(40, questions, generator=generator) < probs).long()
+    found = BinaryClassification(None, torch.ones(1), probs, torch.zeros_like(probs))
+    figures = Judge(Card({}, {}, {}), None, 1, {}).figures(found, target, ignore_index=-100)
+    right = ((probs > 0.5) == target).flatten()
+    nearness = -(probs - 0.5).abs().flatten()  # in the order of the entropy
+    pairs = (nearness[~right][:, None] > nearness[right]).double().mean().item()
+    assert figures["error_auroc"] == pytest.approx(pairs)
+    assert figures["accuracy"] == pytest.approx(right.double().mean().item())
 
 
 def test_info_tells_what_a_run_is_and_checks_the_hashes(leanbayes, finished, tmp_path):

@@ -12,6 +12,7 @@ from PIL import Image
 import leanbayes as lb
 from leanbayes.cli.run import run
 from leanbayes.cli.settings_file import settings_of
+from leanbayes.cli.table_file import write_table
 
 COLUMNS = ["file", "label", "confidence", "total", "aleatoric", "epistemic"]
 
@@ -77,6 +78,8 @@ def test_an_unreadable_image_is_skipped_and_listed_and_the_exit_code_is_5(
 
 def test_hidden_files_are_no_images_and_a_link_to_nothing_is_told_of(leanbayes, finished, folder):
     (folder / "images" / "._0.png").write_bytes(b"what some systems leave beside a file")
+    (folder / "images" / ".thumbnails").mkdir()
+    (folder / "images" / ".thumbnails" / "0.png").write_bytes(b"a small copy")
     assert leanbayes("predict", finished, "images").code == 0
     (folder / "images" / "gone.png").symlink_to("nowhere.png")
     result = leanbayes("predict", finished, "images")
@@ -127,6 +130,18 @@ def test_a_full_disk_leaves_the_old_table(leanbayes, finished, folder, monkeypat
     assert "No space left on device" in result.err
     assert (folder / "table.csv").read_text() == "old"
     assert not list(folder.glob(".table*"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_names_that_are_no_utf8_do_not_cost_the_table(tmp_path, kind):
+    import os
+
+    path, row = tmp_path / f"table.{kind}", {"file": os.fsdecode(b"caf\xe9.png"), "total": 0.5}
+    if kind == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+    write_table(path, [row], [])
+    rows = read_csv(path) if kind == "csv" else parquet.read_table(path).to_pylist()
+    assert [(each["file"], float(each["total"])) for each in rows] == [("caf\\udce9.png", 0.5)]
 
 
 @pytest.mark.usefixtures("folder")

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from leanbayes.cli.compare.kept import folder_of
-from leanbayes.cli.record_file import alone, alone_in
+from leanbayes.cli.record_file import alone, alone_in, check_place
 from leanbayes.errors import ConfigError
 
 COMMANDS = (
@@ -25,6 +25,24 @@ def test_a_second_command_is_refused_and_the_rows_of_the_first_stay(command, lea
     assert "rows.json is being written by another command" in result.err
     assert out.read_text() == "rows of the first"
     assert list(tmp_path.iterdir()) == [out]  # no lock is left
+
+
+def test_an_evaluation_has_its_file_alone_too(leanbayes, finished, tmp_path):
+    out = tmp_path / "one.json"
+    words = ("evaluate", finished, "--suite", "test", "--rows", 5, "--out", out)
+    with alone(out):
+        result = leanbayes(*words)
+    assert (result.code, "one.json is being written by another command" in result.err) == (2, True)
+    assert leanbayes(*words).code == 0
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_look_at_the_place_leaves_what_another_command_is_writing(tmp_path):
+    beside = tmp_path / ".rows.json.new"  # of `write_file`, on its way to rows.json
+    beside.write_text("half of it")
+    check_place(tmp_path / "rows.json")
+    assert list(tmp_path.iterdir()) == [beside]
+    assert beside.read_text() == "half of it"
 
 
 def test_the_file_is_free_again_after_an_end_of_any_kind(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -128,3 +129,32 @@ def test_the_runs_own_table_is_read_bit_for_bit(trained):
     for part in ("train", "validation", "test"):
         for one, two in zip(getattr(first, part), getattr(again, part), strict=True):
             assert one.equal(two)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([{"b": i % 5, "kind": "xy"[i % 2], "a": i, "y": i} for i in range(40)], "column 1 .*'a'"),
+        (
+            [{"a": i, "kind": "xz"[i % 2], "b": i % 5, "y": i} for i in range(40)],
+            r"\(x, y\).*\(x, z\)",
+        ),
+        ([{"a": i, "kind": "xy"[i % 2], "b": i % 5, "cost": 9 * i} for i in range(40)], None),
+    ],
+)
+def test_weights_of_a_run_want_its_columns_in_its_order(leanbayes, trained, rows, words):
+    """The network would run on others all the same, and take one column for another."""
+    write("train.csv", [{"a": i, "kind": "xy"[i % 2], "b": i % 5, "y": i} for i in range(40)])
+    trained(4, target="y")
+    write("other.csv", rows)
+    data = (
+        "--data",
+        "table",
+        "--root",
+        "other.csv",
+        "--set",
+        f"data.options.target={list(rows[0])[-1]}",
+    )
+    result = leanbayes("adapt", "--weights", "run", *data, "--method", "mean_field", "--epochs", 1)
+    assert result.code == (0 if words is None else 2), result.err
+    assert re.search(words or "", result.err), result.err

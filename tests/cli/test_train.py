@@ -161,6 +161,11 @@ def test_a_file_that_is_missing_or_no_toml_exits_with_2(trained, tmp_path):
     assert (result.code, "run.toml: cannot be read" in result.err) == (2, True)
 
 
+def test_a_file_with_a_byte_order_mark_is_read(trained, tmp_path):
+    (tmp_path / "run.toml").write_text(SETTINGS, encoding="utf-8-sig")
+    assert trained(options=["--dry-run"]).code == 0
+
+
 def test_other_settings_for_the_same_folder_exit_with_2(trained):
     trained(options=["--folder", "one"])
     result = trained("fit.lr=0.1", options=["--folder", "one"])
@@ -243,3 +248,12 @@ def test_the_example_of_launch_runs(tmp_path):
     assert process.returncode == 0, err
     assert out.count("8 steps, 2 epochs") == 1  # the first process alone speaks
     assert {path.name for path in (tmp_path / "one").iterdir()} == FILES
+
+
+def test_a_table_of_whole_numbers_is_told_to_be_ids(trained, tmp_path):
+    import numpy as np
+
+    np.savez(tmp_path / "whole.npz", x=np.arange(80).reshape(20, 4), y=np.arange(20) % 2)
+    result = trained("data={name='npz', options={root='whole.npz'}}", "model.options.inputs=4")
+    assert result.code == 2
+    assert "inputs of 4, whole numbers as of an embedding (ids)" in result.err

@@ -96,6 +96,8 @@ def test_a_folder_with_one_file_and_one_packed_by_xz_are_read(tmp_path):
     np.savez(tmp_path / "second.npz", x=BYTES, y=LABELS)
     with pytest.raises(DataError, match="has 2 npz files"):
         npz(root=str(tmp_path))
+    with pytest.raises(DataError, match="no file or folder at"):
+        npz(root=str(tmp_path / "nothing.npz"))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,10 @@ def test_a_folder_with_one_file_and_one_packed_by_xz_are_read(tmp_path):
         ({"x": BYTES[0], "y": LABELS[:5] - 1}, "label -1 of example 1|label -1 of example 0"),
         ({"x": BYTES, "y": LABELS, "classes": np.array(["a", "b"])}, "label 2 of example 1"),
         ({"x": BYTES, "y": np.stack([LABELS] * 2, 1)}, r"\(10, 2\)"),
-        ({"x": BYTES.astype(np.uint16)[..., 0], "y": LABELS, "n": 1}, None),
+        ({"x": BYTES.astype(np.uint16)[..., 0, 0], "y": LABELS, "n": 1}, None),
+        ({"x": BYTES.astype(np.int64), "y": LABELS}, r"int64 .*images in bytes \(uint8\)"),
+        ({"x": BYTES.astype(np.uint16)[..., 0], "y": LABELS}, r"expected ids \[N, L\]"),
+        ({"x": BYTES, "y": LABELS + 1000}, "as large as 1002, for 10 examples.*floating point"),
         ({"x": BYTES[..., 0].astype("U3"), "y": LABELS}, "<U3"),
         ({"x": BYTES.astype(np.complex64), "y": LABELS}, "complex64"),
         ({"x": np.array([{}] * 10), "y": LABELS}, "no npz of plain arrays"),

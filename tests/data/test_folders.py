@@ -86,7 +86,10 @@ def test_other_files_and_hidden_ones_are_left_out(tmp_path):
     (tmp_path / "train" / "cat" / "notes.txt").write_text("x")
     (tmp_path / "train" / "cat" / "._0.png").write_text("x")
     (tmp_path / "train" / ".cache").mkdir()
+    save(tmp_path / "train" / "cat" / "far" / ".thumbnails" / "0.png", 0)
     assert len(image_folder(root=str(tmp_path)).train) == 8
+    save(tmp_path / "train" / "cat" / "far" / "0.png", 0)
+    assert len(image_folder(root=str(tmp_path)).train) == 9
 
 
 def test_wrong_folders_are_named(tmp_path):

@@ -131,7 +131,9 @@ def test_a_missing_cell_is_named_or_filled_with_the_training_mean(tmp_path, gap)
         ("x,y\n1,\n2,2\n", "row 1 of column 'y' is missing; expected a target"),
         ("x,y\n1,big\n2,2\n", "row 1 of target 'y' is 'big'.*task=\"classification\""),
         ("x,y\n,1\n,2\n", "empty in the training rows"),
-        (",x,y\n0,1,2\n1,2,3\n", "a column has no name, such as an index"),
+        (",x,y\n0,1,2\n1,2,3\n", r"a column has no name \(''\), such as an index"),
+        ("Unnamed: 0,x,y\n0,1,2\n1,2,3\n", r"such as an index.*drop=\['Unnamed: 0'\]"),
+        ("x,y,__index_level_0__\n0,1,2\n1,2,3\n", r"drop=\['__index_level_0__'\]"),
         ('x,y\n"1,5",1\n"-2,0",2\n', "column 'x' holds '1,5', which is no number here"),
         ('x,y\n"1,234,567",1\n"20,000",2\n', "'1,234,567'.*1234.5, or categorical"),
         ("x,y\n5%,1\n7.5 %,2\n", "'5%', which is no number"),
@@ -142,6 +144,12 @@ def test_a_bad_file_is_refused_by_row_and_column(tmp_path, text, message):
     root = written(tmp_path, text)
     with pytest.raises(DataError, match=message):
         table(root=root, target="y", missing="mean", validation=0.0, test=0.0)
+
+
+def test_names_that_were_not_written_as_a_list_are_told_how(tmp_path):
+    root = written(tmp_path, "a,b,y\n1,2,3\n2,3,4\n")
+    with pytest.raises(ConfigError, match=r"no column 'a,b'.*several are a list"):
+        table(root=root, target="y", drop="a,b")
 
 
 def test_an_identifier_is_not_taken_for_a_category(tmp_path):
@@ -207,6 +215,25 @@ def test_other_delimiters_quotes_and_a_byte_order_mark_are_read(tmp_path):
     with pytest.raises(DataError, match="delimiter"):
         read_cells(tmp_path / "table.csv")
     assert path.endswith("table.csv")
+
+
+@pytest.mark.parametrize("delimiter", ["\\t", "tab", ";;", "", '"', "\n"])
+def test_a_delimiter_that_is_no_character_is_refused_in_words(tmp_path, delimiter):
+    path = written(tmp_path, "x\ty\n1\t2\n")
+    with pytest.raises(ConfigError, match="delimiter is one character"):
+        table(root=path, target="y", delimiter=delimiter)
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_a_table_of_one_column_is_told_of_the_delimiter(tmp_path, mark):
+    path = written(tmp_path, f"x{mark}y\n1{mark}2\n")
+    with pytest.raises(DataError, match=r"one column.*write delimiter="):
+        table(root=path, target="y")
+
+
+def test_quotes_may_stand_behind_a_blank(tmp_path):
+    written(tmp_path, '"x", "kind"\n1, "a, b"\n2,  c\n')
+    assert read_cells(tmp_path / "table.csv") == {"x": ["1", "2"], "kind": ["a, b", "c"]}
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):

@@ -230,6 +230,16 @@ def test_resume_without_a_file_is_refused_and_a_file_that_is_not_there_is_a_star
     assert len(record["rows"]) == 1
 
 
+def test_a_device_that_is_not_there_is_said_before_the_parts(probe, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for device in ("foo", "meta:x", *(() if torch.cuda.device_count() else ("cuda",))):
+        result, _ = probe("--device", device)
+        assert isinstance(result.exception, lb.ConfigError), result.exception
+        assert f"--device '{device}' cannot be used" in str(result.exception)
+    result, record = probe("--device", "auto", parts="a")
+    assert (result.exit_code, record["settings"]["device"]) == (0, "cpu")
+
+
 COMMAND = """
 import sys
 from test_jobs_and_resume import EXPERIMENTS, Probe

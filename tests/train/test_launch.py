@@ -114,7 +114,7 @@ def test_errors_have_their_exit_codes(error, code):
 )
 def test_machines_need_a_place_to_meet(options, words):
     with pytest.raises(lb.ConfigError, match=words):
-        launch(["methods"], nproc=1, **options)
+        launch(["train"], nproc=1, **options)
 
 
 @pytest.fixture
@@ -163,6 +163,13 @@ def test_a_worker_runs_commands_of_leanbayes(worker, capsys):
 def test_a_script_that_is_not_there_starts_no_process(tmp_path):
     with pytest.raises(lb.ConfigError, match=r"no script at .*nope.py; expected a file"):
         launch([str(tmp_path / "nope.py")], nproc=2)
+
+
+@pytest.mark.parametrize("name", ["compare", "predict", "leanbayes", "--config"])
+def test_what_processes_do_not_share_is_not_started(name):
+    """Each of them would do all of it, or be kept out by the other's lock."""
+    with pytest.raises(lb.ConfigError, match=f"'{name}' is nothing .* train, adapt, evaluate"):
+        launch([name, "fashion_mini"], nproc=2)
 
 
 def test_an_attempt_after_an_incurable_one_ends_at_once(worker, tmp_path):

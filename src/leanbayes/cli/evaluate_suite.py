@@ -44,11 +44,13 @@ def evaluate_suite(
         data: To evaluate it on.
     """
     from leanbayes.cli.jobs import obeying_signals
+    from leanbayes.cli.record_file import alone
     from leanbayes.cli.run import is_first
     from leanbayes.evaluation import evaluate
 
     suite = _suite(given, card, data)
-    with obeying_signals(), _device(str(given["device"])) as device:
+    writer = alone(given["out"] if is_first() else None)
+    with writer, obeying_signals(), _device(str(given["device"])) as device:
         found = evaluate(
             model.to(device),
             suite,

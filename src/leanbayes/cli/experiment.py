@@ -35,7 +35,7 @@ def experiment(  # noqa: PLR0913
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights, order and draws.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, cuda, auto, ...")] = "cpu",
     out: Annotated[Path | None, typer.Option(help="File to write the rows to, JSON.")] = None,
     picture: Annotated[
         Path | None,
@@ -55,6 +55,10 @@ def experiment(  # noqa: PLR0913
 
     Example: leanbayes experiment toy --smoke --out toy.json
     """
+    from leanbayes.cli.predict import device_of
+
+    usable = device_of(device)  # said once, and not by every row
+    device = usable.type if device == "auto" else device
     given = {"root": root, "seed": seed, "device": device, "smoke": smoke}
     chosen = _chosen(name, {k: v for k, v in given.items() if v is not None}, change or [])
     command = _command(name, {**given, "out": out, "picture": picture}, change or [])

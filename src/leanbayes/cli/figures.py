@@ -16,7 +16,7 @@ from leanbayes.cli.row_scores import row_scores
 from leanbayes.cli.tally import DenseTally
 from leanbayes.data.dataset import Normalize
 from leanbayes.errors import DataError
-from leanbayes.evaluation.scores import check_labels
+from leanbayes.evaluation.scores import check_labels, errors_found
 from leanbayes.model import BayesianModel
 from leanbayes.prediction import (
     BinaryClassification,
@@ -227,15 +227,8 @@ def rows_at(part: Any, rows: list[int]) -> tuple[Tensor, Tensor]:
 def _of_classes(found: Classification, target: Tensor, ignore_index: int) -> dict[str, float]:
     known = is_label(target, ignore_index)
     probs, labels, total = found.probs[known], target[known].long(), found.total[known]
-    figures = _scores(probs, labels) | _errors_found(probs.argmax(1) == labels, total)
+    figures = _scores(probs, labels) | errors_found(total, probs.argmax(1) == labels)
     return figures | (_auc_pr(probs[:, 1], labels) if probs.shape[1] == 2 else {})
-
-
-def _errors_found(right: Tensor, total: Tensor) -> dict[str, float]:
-    """AUROC of wrong elements against right ones by their total uncertainty."""
-    if bool(right.all()) or not bool(right.any()):
-        return {}
-    return {"error_auroc": float(lb.metrics.auroc(total[right], total[~right]))}
 
 
 def _auc_pr(scores: Tensor, labels: Tensor) -> dict[str, float]:
@@ -245,8 +238,9 @@ def _auc_pr(scores: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def _of_two(found: BinaryClassification, target: Tensor) -> dict[str, float]:
-    probs, labels = found.probs.flatten(), target.flatten().long()
-    return _scores(found.both.flatten(0, -2), labels) | _auc_pr(probs, labels)
+    probs, labels = found.both.flatten(0, -2), target.flatten().long()
+    found_out = errors_found(found.total.flatten(), probs.argmax(1) == labels)
+    return _scores(probs, labels) | found_out | _auc_pr(probs[:, 1], labels)
 
 
 def _scores(probs: Tensor, labels: Tensor) -> dict[str, float]:

@@ -191,9 +191,10 @@ def check_paths(paths: Sequence[Path]) -> None:
 def _images(path: Path) -> list[Path]:
     """Image files at a path, of a folder those below it, in the order of their names.
 
-    Hidden ones are no images, as in training. A link to nothing is there to be told of.
+    Hidden ones, and those in hidden folders, are no images, as in training. A link to nothing is
+    there to be told of.
     """
     if path.is_dir():
-        found = (p for p in path.rglob("[!.]*") if p.suffix.lower() in IMAGES)
-        return sorted(p for p in found if not p.is_dir())
+        found = (p for p in path.rglob("[!.]*") if p.suffix.lower() in IMAGES and not p.is_dir())
+        return sorted(p for p in found if "/." not in f"/{p.relative_to(path).as_posix()}")
     return [path] if path.suffix.lower() in IMAGES else []

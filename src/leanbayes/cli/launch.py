@@ -28,6 +28,7 @@ INCURABLE = (2, 3, 5)  # a new start would end in the same way
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 AGENT = "from leanbayes.cli.launch import agent; agent()"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+TOGETHER = ("train", "adapt", "evaluate")  # processes of other commands would not share the work
 
 
 def launch(
@@ -53,7 +54,7 @@ def launch(
 
     Example: leanbayes launch --nproc 2 train --config run.toml
     """
-    _check_script(command[0])
+    _check_command(command[0])
     meeting = _meeting(nnodes, rdzv_endpoint, rdzv_id)
     arguments = ["--nproc-per-node", str(nproc), "--nnodes", nnodes, *meeting]
     arguments += ["--max-restarts", str(max_restarts), "-m", "leanbayes.cli.worker"]
@@ -63,12 +64,18 @@ def launch(
         raise typer.Exit(supervise(arguments, Path(folder), nproc))
 
 
-def _check_script(name: str) -> None:
-    """Before processes start: each would die of it, and be started again."""
+def _check_command(name: str) -> None:
+    """Before processes start: each would die of it and be started again, or do all of the work."""
     from leanbayes.errors import ConfigError
 
-    if name.endswith(".py") and not Path(name).is_file():
-        raise ConfigError(f"no script at {name}; expected a file, or a command of leanbayes")
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise ConfigError(f"no script at {name}; expected a file, or a command of leanbayes")
+    elif name not in TOGETHER:
+        raise ConfigError(
+            f"{name!r} is nothing that several processes do together; expected a script.py, or "
+            f"{', '.join(TOGETHER)} (compare and experiment have --jobs)"
+        )
 
 
 def _meeting(nnodes: str, endpoint: str, name: str) -> list[str]:

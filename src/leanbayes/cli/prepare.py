@@ -17,6 +17,7 @@ from leanbayes.cli.readers import part_of, read_data
 from leanbayes.cli.settings_file import Foreign, Named, RunSettings
 from leanbayes.cli.smoke import few
 from leanbayes.data.dataset import Data
+from leanbayes.data.tables import Column, TableData
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, tensor_of
 from leanbayes.models import MODELS
@@ -63,6 +64,7 @@ def prepare(settings: RunSettings, data: Data | None = None) -> Prepared:
     if len(inputs) == 0:
         raise lb.DataError(f"{data.name} has no training examples")
     model = fitted(settings.model, data)
+    _check_columns(settings.weights, data)
     net, output = _network(model, settings.weights, inputs)
     card = Card.of(model, data, settings.data)
     return Prepared(settings, data, net, _likelihood(settings, data, output), card)
@@ -97,7 +99,8 @@ def _network(model: Named, weights: str | None, inputs: Tensor) -> tuple[nn.Modu
         raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         shape = "x".join(map(str, inputs.shape[1:]))
-        words = f"{model.name} with {dict(model.options)} does not run on inputs of {shape}: "
+        ids = "" if inputs.is_floating_point() else ", whole numbers as of an embedding (ids)"
+        words = f"{model.name} with {dict(model.options)} does not run on inputs of {shape}{ids}: "
         raise ConfigError(f"model.options: {words}{error}") from None
     return net.train(), output
 
@@ -119,6 +122,26 @@ def with_weights(net: nn.Module, path: Path, name: str) -> nn.Module:
         words = f"a {card.name} with {dict(card.model['options'])}"
         raise lb.CheckpointError(f"{path} holds {words}, which does not fit the network") from None
     return net
+
+
+def _check_columns(weights: str | None, data: Data) -> None:
+    """Columns in another order may fit the trained network, and mean something else to it."""
+    run = None if weights is None else Path(weights)
+    if run is None or not isinstance(data, TableData) or not (run / CARD).is_file():
+        return
+    known = Card.read(run).data.get("columns") or []
+    before = (Column(c["name"], tuple(c["categories"])) for c in known)
+    for at, (old, new) in enumerate(zip(before, data.columns, strict=False), 1):
+        if old != new:
+            raise ConfigError(
+                f"model.weights: column {at} of {run} is {_described(old)}, of the data "
+                f"{_described(new)}: write a table with the columns and words of that run, in "
+                "their order"
+            )
+
+
+def _described(column: Column) -> str:
+    return f"{column.name!r} ({', '.join(column.categories[:9]) or 'numbers'})"
 
 
 def _likelihood(settings: RunSettings, data: Data, output: Tensor) -> Likelihood:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
 # What has to be in the file of a comparison, and the command that writes it.
@@ -25,9 +26,8 @@ def check_place(out: Path | None, *, resume: bool = False) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.is_dir():
             raise IsADirectoryError(21, "it is a folder")
-        beside = out.with_name(f".{out.name}.new")  # where it will be written first
-        beside.touch()
-        beside.unlink()
+        with TemporaryFile(dir=out.parent):  # of its own: another command may be writing there
+            pass
     except OSError as error:
         raise ConfigError(
             f"--out must be a file that can be written, found {str(out)!r}: {error.strerror}"
@@ -41,8 +41,8 @@ def alone(out: Path | None) -> Iterator[None]:
         yield
         return
     words = (
-        f"--out {out} is being written by another command: wait for it, or write another "
-        "--out and put both together with `leanbayes join`"
+        f"--out {out} is being written by another command: wait for it, or write another --out "
+        "(of a comparison `leanbayes join` puts both together)"
     )
     with out.with_name(f".{out.name}.lock").open("w") as file, _held(file, words):
         yield

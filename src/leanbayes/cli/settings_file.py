@@ -324,7 +324,7 @@ def _value(text: str) -> Any:
 def read_tables(path: Path) -> dict[str, Any]:
     """The tables of a TOML file, as they stand there."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"{path}: cannot be read: {reason}") from None

@@ -60,7 +60,7 @@ def _difference(score: Score, base: Score, name: str) -> float | None:
 
 
 def moments(values: Sequence[float | None]) -> dict[str, float | None]:
-    """Mean and standard error; no error of one value, nothing of a value that is missing.
+    """Mean and standard error; no error of one value or infinite ones, nothing of a missing value.
 
     Example:
         >>> moments([1.0, 3.0])
@@ -69,7 +69,8 @@ def moments(values: Sequence[float | None]) -> dict[str, float | None]:
     found = [value for value in values if value is not None]
     if not found or len(found) < len(values):
         return {"mean": None, "standard_error": None}
-    error = stdev(found) / math.sqrt(len(found)) if len(found) > 1 else None
+    known = len(found) > 1 and all(map(math.isfinite, found))
+    error = stdev(found) / math.sqrt(len(found)) if known else None
     return {"mean": fmean(found), "standard_error": error}
 
 

@@ -32,9 +32,12 @@ def check_out(path: Path) -> None:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], skipped: Skipped) -> None:
-    """Write rows; JSON also holds what was skipped."""
+    r"""Write rows; JSON also holds what was skipped.
+
+    Bytes of a file's name that are no UTF-8 are written as Python shows them, "caf\udce9.png".
+    """
     if path.suffix == ".csv":
-        data = csv_text(rows).encode()
+        data = csv_text(rows).encode(errors="backslashreplace")
     elif path.suffix == ".json":
         data = (json.dumps(as_json(rows, skipped), indent=1) + "\n").encode()
     else:
@@ -64,8 +67,14 @@ def as_json(rows: Sequence[Mapping[str, Any]], skipped: Skipped) -> dict[str, An
 def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     arrow = _pyarrow()
     stream = io.BytesIO()
-    import_module("pyarrow.parquet").write_table(arrow.Table.from_pylist(list(rows)), stream)
+    plain = [{key: _readable(value) for key, value in row.items()} for row in rows]
+    import_module("pyarrow.parquet").write_table(arrow.Table.from_pylist(plain), stream)
     return stream.getvalue()
+
+
+def _readable(value: Any) -> Any:
+    text = isinstance(value, str)
+    return value.encode(errors="backslashreplace").decode() if text else value
 
 
 def _pyarrow() -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from leanbayes.data.files import (
 )
 from leanbayes.data.images import held_out, images, normalised, scale_of
 from leanbayes.errors import ConfigError, DataError
+
+MOST_CLASSES: Final = 1000  # that data may have however few their examples
 
 
 class Pair(NamedTuple):
@@ -82,7 +84,9 @@ def _file(root: str) -> Path:
     path = Path(root).expanduser()
     if path.is_file():
         return path
-    files = sorted(path.glob("*.npz")) + sorted(path.glob("*.npz.xz")) if path.is_dir() else []
+    if not path.is_dir():
+        raise DataError(f"no file or folder at {path}; expected root to be an npz, or hold one")
+    files = sorted(path.glob("*.npz")) + sorted(path.glob("*.npz.xz"))
     if len(files) != 1:
         raise DataError(f"{path} has {len(files)} npz files; expected root to be one, or hold one")
     return files[0]
@@ -114,6 +118,11 @@ def _order(y: Array) -> Tensor:
 
 def _inputs(x: Array, where: str, layout: str) -> Tensor:
     whole = x.dtype.kind in "iu" and x.dtype != np.uint8
+    if whole and x.ndim > 2:
+        raise DataError(
+            f"{where} is {x.dtype} {x.shape}; expected ids [N, L], or images in bytes (uint8) or "
+            "floating point"
+        )
     if whole or x.ndim == 2:
         found = tensor(x.astype(np.int64 if whole else np.float32)) if _plain(x) else None
     else:
@@ -147,6 +156,11 @@ def _classes(arrays: dict[str, Array], classes: tuple[str, ...], path: Path) -> 
         return ()
     if y.ndim != 1 or not len(y):
         raise DataError(f"labels in {path} have shape {y.shape}; expected [N]")
+    if int(y.max()) >= max(len(y), MOST_CLASSES):
+        raise DataError(
+            f"targets in {path} are whole and as large as {y.max()}, for {len(y)} examples: number "
+            "classes from 0, or write what is to be predicted as a number in floating point"
+        )
     return tuple(str(label) for label in range(int(y.max()) + 1))
 
 

@@ -155,13 +155,16 @@ def class_folders(
 
 
 def image_files(folder: Path) -> list[str]:
-    """Paths of the pictures in a folder and the folders below, sorted; none if it is missing."""
-    return sorted(
-        str(Path(base) / name)
-        for base, _, names in os.walk(folder)
-        for name in names
-        if Path(name).suffix.lower() in SUFFIXES and not name.startswith(".")
-    )
+    """Paths of the pictures in a folder and the folders below, sorted; none if it is missing.
+
+    Hidden files and folders are left out: thumbnails and copies of pictures lie there.
+    """
+    found: list[str] = []
+    for base, below, names in os.walk(folder):
+        below[:] = [name for name in below if not name.startswith(".")]
+        seen = [name for name in names if not name.startswith(".")]
+        found += [str(Path(base) / n) for n in seen if Path(n).suffix.lower() in SUFFIXES]
+    return sorted(found)
 
 
 def folder_data(

@@ -30,6 +30,9 @@ FEW: Final = 20  # categories that a table may have however few its rows
 # A decimal comma, thousands with separators, per cent or a currency.
 OTHER_NUMBERS: Final = re.compile(r"[-+]?[$€£]?[-+]?(\d+|\d{1,3}([., ']\d{3})+)([.,]\d+)? ?[%$€£]?")
 
+# An index without a name, as it is written to CSV, read from there and written again, in parquet.
+INDEX: Final = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+
 
 @dataclass(frozen=True)
 class Column:
@@ -96,9 +99,11 @@ def table(  # noqa: PLR0913
     features = [name for name in cells if name not in {*targets, *left_out}]
     if not targets or not features:
         raise ConfigError(f"{root}: expected a target and a feature among {list(cells)}")
-    if "" in features:
+    nameless = [name for name in features if INDEX.fullmatch(name)]
+    if nameless:
         raise DataError(
-            f"{root}: a column has no name, such as an index; name it or write drop=['']"
+            f"{root}: a column has no name ({nameless[0]!r}), such as an index; name it or write "
+            f"drop={nameless}"
         )
     rows = split_rows(len(cells[targets[0]]), validation, test, seed)
     columns = tuple(_column(name, cells[name], rows[0], name in codes) for name in features)
@@ -145,16 +150,8 @@ def read_cells(path: Path, delimiter: str = ",") -> dict[str, list[str]]:
         raise DataError(f"{path} is not a file; write root=FILE.csv or root=FILE.parquet")
     if path.suffix.lower() == ".parquet":
         return _parquet_cells(path)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            lines = [line for line in csv.reader(stream, delimiter=delimiter, strict=True) if line]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from error
-    if len(lines) < 2:
-        raise DataError(f"{path} has {len(lines)} lines; expected column names and rows")
-    names = [name.strip() for name in lines[0]]
-    if len(set(names)) < len(names):
-        raise DataError(f"{path} names a column twice: {names}; expected distinct names")
+    lines = _lines(path, delimiter)
+    names = _names(path, lines[0], delimiter)
     for number, line in enumerate(lines[1:], 1):
         if len(line) != len(names):
             raise DataError(
@@ -213,6 +210,38 @@ def standardised(x: Array, scale: Normalize) -> Tensor:
     return torch.from_numpy(np.nan_to_num(values, nan=0.0)).float()
 
 
+def _lines(path: Path, delimiter: str) -> list[list[str]]:
+    """Cells of all lines of a CSV file but the empty ones."""
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise ConfigError(
+            f"delimiter is one character, such as ';'; found {delimiter!r} (of a tab write "
+            '"\\t", with these quotes on the command line too)'
+        )
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            # Quotes may stand behind a blank: "size", "kind".
+            rows = csv.reader(stream, delimiter=delimiter, skipinitialspace=True, strict=True)
+            lines = [line for line in rows if line]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from error
+    if len(lines) < 2:
+        raise DataError(f"{path} has {len(lines)} lines; expected column names and rows")
+    return lines
+
+
+def _names(path: Path, line: Sequence[str], delimiter: str) -> list[str]:
+    """Distinct names of columns, from the first line."""
+    names = [name.strip() for name in line]
+    if len(names) == 1 and any(mark in names[0] for mark in ",;\t|" if mark != delimiter):
+        raise DataError(
+            f"{path} has one column, {names[0]!r}, split at {delimiter!r}; expected several (other "
+            "files: write delimiter=...)"
+        )
+    if len(set(names)) < len(names):
+        raise DataError(f"{path} names a column twice: {names}; expected distinct names")
+    return names
+
+
 def _parquet_cells(path: Path) -> dict[str, list[str]]:
     parquet = optional("pyarrow.parquet", "pyarrow")
     try:
@@ -235,7 +264,10 @@ def named(cells: Cells, names: Names) -> tuple[str, ...]:
     names = (names,) if isinstance(names, str) else tuple(names)
     absent = [name for name in names if name not in cells]
     if absent:
-        raise ConfigError(f"no column {absent[0]!r} in the table; its columns are {list(cells)}")
+        several = '; several are a list, ["a", "b"]' if "," in absent[0] else ""
+        raise ConfigError(
+            f"no column {absent[0]!r} in the table; its columns are {list(cells)}{several}"
+        )
     return names
 
 
