@@ -120,15 +120,39 @@ def test_rows_that_a_network_mixes_beside_such_a_norm_are_still_found():
     with pytest.raises(lb.ConversionError, match="is not the batch"):
         lb.bayesianize(net, lb.MeanField(), example=torch.randn(5, 4))
     assert unchanged(net, before)
-    net = untracked(Queries())
-    with pytest.raises(lb.ConversionError, match="folded into one pass differ"):
+    net = untracked(Sideways())
+    with pytest.raises(lb.ConversionError, match=r"'3\.fc' gets an input without rows in dim 0"):
         lb.bayesianize(net, lb.MeanField(), example=torch.randn(6, 4))
     assert net[1].running_mean is None
     assert not net[1]._forward_pre_hooks
 
 
+class Sideways(nn.Module):
+    """A layer inside that gets its rows in dim 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.head = nn.Linear(5, 3), nn.Linear(5, 3)
+
+    def forward(self, x):
+        times = torch.stack([x, x.tanh()])  # [2, B, 5]
+        return self.head(x) + self.fc(times).sum(0)
+
+
+def test_layers_with_their_rows_elsewhere_are_named_so_that_they_can_be_left():
+    net = Sideways()
+    x = torch.randn(5, 5)
+    with pytest.raises(lb.ConversionError, match=r"select=~lb\.select\.by_name\('fc'\)"):
+        lb.bayesianize(net, lb.MeanField(), example=x)
+    assert type(net.fc) is nn.Linear
+    left = lb.MeanField(select=~lb.select.by_name("fc"))
+    assert [layer.name for layer in lb.bayesianize(net, left, example=x).report.converted] == [
+        "head"
+    ]
+
+
 class Queries(nn.Module):
-    """A converted layer whose input has as many rows as the network's, but is none of them."""
+    """A layer whose input has as many rows as the network's, but is none of them."""
 
     def __init__(self):
         super().__init__()
@@ -137,6 +161,84 @@ class Queries(nn.Module):
 
     def forward(self, x):
         return self.head(x) + self.fc(self.learned).mean(0)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 6])
+@pytest.mark.parametrize("name", ["mean_field", "rank_one", "patching", "mc_dropout"])
+def test_a_layer_without_rows_is_left_and_listed(name, rows):
+    """No draw of a row could act in it; draws of the others do, each by its own."""
+    net, x = Queries(), torch.randn(rows, 5)
+    more = {"rate": 0.3} if name == "mc_dropout" else {}
+    model = lb.bayesianize(net, lb.methods()[name](**more), example=x)
+    assert type(net.fc) is nn.Linear
+    assert [layer.name for layer in model.report.converted] == ["head"]
+    reasons = {left.name: left.reason for left in model.report.skipped}
+    assert "the same input for any number of rows" in reasons["fc"]
+    options = {"likelihood": lb.Categorical(), "samples": 4, "seed": 0}
+    folded, looped = (lb.predict(model, x, chunk=n, **options).probs for n in (4, 1))
+    torch.testing.assert_close(folded, looped)
+
+
+def test_a_network_of_such_layers_alone_is_told_that_its_batch_is_elsewhere():
+    with pytest.raises(lb.ConversionError, match="is not the batch"):
+        lb.bayesianize(TimeFirst(), lb.MeanField(), example=torch.randn(7, 3, 4))
+
+
+class Tied(nn.Module):
+    """BART's way: a table that is never called, tied to one that is."""
+
+    def __init__(self):
+        super().__init__()
+        self.shared, self.words = nn.Embedding(7, 4), nn.Embedding(7, 4)
+        self.words.weight = self.shared.weight
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, ids):
+        return self.head(self.words(ids).mean(1))
+
+
+def test_a_layer_that_never_runs_may_share_the_draw_of_one_that_does():
+    ids = torch.randint(0, 7, (5, 3))
+    model = lb.bayesianize(Tied(), lb.MeanField(), example=ids)
+    assert model.net.shared.slots.weight is model.net.words.slots.weight
+    alone = Tied()
+    alone.shared.weight = nn.Parameter(alone.shared.weight.detach().clone())
+    with pytest.raises(lb.ConversionError, match=r"shared\.weight does not act"):
+        lb.bayesianize(alone, lb.MeanField(), example=ids)
+
+
+class OwnHead(nn.Linear):
+    def forward(self, input):
+        return nn.functional.linear(input, self.weight, self.bias)
+
+
+@pytest.mark.parametrize("tail", [(), (nn.Dropout(0.1),)], ids=["last", "before_dropout"])
+def test_the_report_says_where_the_output_is_not_the_last_layer(tail):
+    x = torch.randn(5, 4)
+    net = nn.Sequential(nn.Linear(4, 4), OwnHead(4, 3), *tail)
+    report = lb.bayesianize(net, lb.MeanField(), example=x).report
+    assert report.output == "0"
+    assert "'1' runs last and stays as it is: the output is '0'" in str(report)
+    plain = nn.Sequential(OwnHead(4, 4), nn.Linear(4, 3), *tail)
+    assert "runs last" not in str(lb.bayesianize(plain, lb.MeanField(), example=x).report)
+
+
+class Fused(nn.Module):
+    """An attention that takes the rate of its dropout and never calls it."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.dropout = nn.Linear(4, 12), nn.Dropout(0.2)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        rate = self.dropout.p if self.training else 0.0
+        return nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=rate).mean(1)
+
+
+def test_a_dropout_that_is_never_called_is_told_of_fused_attention():
+    with pytest.raises(lb.ConversionError, match=r"dropout\.mask.*fused attention.*by_name"):
+        lb.bayesianize(Fused(), lb.MCDropout(), example=torch.randn(5, 3, 4))
 
 
 def test_a_forward_that_fails_on_the_example_leaves_the_network_as_it_was():

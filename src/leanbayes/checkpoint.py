@@ -76,7 +76,7 @@ def load(net: nn.Module, path: str | Path) -> BayesianModel:
     """
     saved = Saved.read(Path(path))
     method = saved.method()
-    found = survey(net, dropout=method.takes_dropout)
+    found = survey(net, dropout=method.takes_dropout, proved=True)
     sites = _sites(net, found, saved)
     likelihood, shared, fingerprint = saved.likelihood(), saved.shared, saved.fingerprint
     calibration = saved.calibration()

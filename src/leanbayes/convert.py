@@ -12,14 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from leanbayes.calls import ROWLESS, calls_of, rowless
 from leanbayes.errors import ConversionError
+from leanbayes.layers import host_of
 from leanbayes.layers.base import Host, original_class
 from leanbayes.likelihood import needed
-from leanbayes.liveness import check_alive, tied_slots, untouched
+from leanbayes.liveness import check_alive, tied_slots
 from leanbayes.methods.base import Method, checked_method
 from leanbayes.model import BayesianModel, is_sequence_first, unwrap
 from leanbayes.modes import mixes_rows, uncompiled
-from leanbayes.plan import Scope, call
+from leanbayes.plan import Scope
 from leanbayes.posteriors.base import Posterior
 from leanbayes.report import ConversionReport, Converted, Skipped
 from leanbayes.select import Site
@@ -30,7 +32,6 @@ from leanbayes.surgery import (
     Survey,
     convert,
     mark_ends,
-    order_of_calls,
     posteriors,
     raw_parameters,
     revert,
@@ -83,14 +84,18 @@ def bayesianize(
     """
     if likelihood is not None:
         needed(likelihood, "bayesianize")
-    found = survey(net, dropout=checked_method(method).takes_dropout)
-    sites = mark_ends(found.sites, _order(net, found.sites, example))
+    has_example = example is not None
+    found = survey(net, dropout=checked_method(method).takes_dropout, proved=has_example)
+    found, order = _observed(net, found, example) if has_example else (found, None)
+    sites = mark_ends(found.sites, order)
     method = method.prepared(net, sites, data=data, likelihood=likelihood, scores=scores)
     slots = {s.name: filled for s in sites if method.select(s) and (filled := method.slots(s))}
     if method.converts and not slots:
         raise ConversionError(_nothing_converted(found, method))
     method.check_slots(sites, slots)
-    return assemble(Draft(net, method, sites, slots, found.skipped, likelihood), example=example)
+    last = next((name for name in reversed(order or []) if not _is_dropout(net, name)), None)
+    draft = Draft(net, method, sites, slots, found.skipped, likelihood, last)
+    return assemble(draft, example=example)
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ class Draft:
     slots: dict[str, dict[str, Posterior]]
     skipped: Sequence[Skipped]
     likelihood: nn.Module | None = None
+    ran_last: str | None = None  # of the layers of a convertible type
 
 
 def assemble(draft: Draft, example: Any = None) -> BayesianModel:
@@ -164,17 +170,29 @@ def collapse(model: nn.Module, member: int | None = None) -> nn.Module:
     return net
 
 
-def _order(net: nn.Module, sites: Sequence[Site], example: Any) -> list[str] | None:
-    if example is None:
-        return None
+def _observed(net: nn.Module, found: Survey, example: Any) -> tuple[Survey, list[str]]:
+    """What can be converted, by a look at its inputs, and what ran in which order."""
+    layers = {name: net.get_submodule(name) for name in (*_names(found.sites), *_stock(net, found))}
+    with uncompiled(net):
+        seen = calls_of(net, layers, example)
+        if not any(is_sequence_first(m) for m in net.modules()):
+            apart = rowless(net, layers, example, seen)
+            if not apart.issuperset(_names(found.sites)):  # then it is the network that has no rows
+                found = found.without(apart, ROWLESS)
+    return found, seen.order
 
-    def run(module: nn.Module) -> None:
-        module.eval()
-        with torch.no_grad():
-            call(module, example)
 
-    with untouched(net):
-        return order_of_calls(net, sites, run)
+def _is_dropout(net: nn.Module, name: str) -> bool:
+    return isinstance(net.get_submodule(name), nn.modules.dropout._DropoutNd)
+
+
+def _names(layers: Iterable[Site | Skipped]) -> list[str]:
+    return [layer.name for layer in layers]
+
+
+def _stock(net: nn.Module, found: Survey) -> list[str]:
+    """Layers of a convertible type that stay as they are."""
+    return [s.name for s in found.skipped if host_of(type(net.get_submodule(s.name)))]
 
 
 def _host_attention_of(draft: Draft) -> None:
@@ -203,7 +221,7 @@ def _report(draft: Draft, base: int, *, has_example: bool) -> ConversionReport:
         index_members=method.index_members,
         output=next((site.name for site in draft.sites if site.last), None),
         stem=next((site.name for site in draft.sites if site.first), None),
-        notes=tuple(_notes(draft.net, has_example)),
+        notes=(*_output_notes(draft), *_notes(draft.net, has_example)),
     )
 
 
@@ -224,6 +242,13 @@ def _random_dimensions(net: nn.Module) -> int:
     for _, _, posterior, base in posteriors(net):
         found |= posterior.random_numbers(base)
     return sum(found.values())
+
+
+def _output_notes(draft: Draft) -> Iterator[str]:
+    """Say so where `output` is not the layer that a reader of the network would call so."""
+    output = next((site.name for site in draft.sites if site.last), None)
+    if draft.ran_last is not None and draft.ran_last != output and output is not None:
+        yield f"'{draft.ran_last}' runs last and stays as it is: the output is '{output}'"
 
 
 def _notes(net: nn.Module, has_example: bool) -> Iterable[str]:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from leanbayes.buffers import kept_buffers
-from leanbayes.errors import ConversionError
+from leanbayes.calls import off_rows
+from leanbayes.errors import ConversionError, PlanError
 from leanbayes.layers.base import Host
 from leanbayes.model import BayesianModel
 from leanbayes.noise import KeyedNoise
@@ -26,6 +26,7 @@ from leanbayes.posteriors.base import Posterior
 from leanbayes.reads import reads_beside_layers
 from leanbayes.rows_apart import rows_apart
 from leanbayes.surgery import hosts
+from leanbayes.untouched import untouched
 
 Uses = Counter[tuple[Host, str]]
 PASSES = 16  # in training: one of 24 layers left out half of the time is missed once in 2,700
@@ -94,7 +95,10 @@ def _read_beside(model: BayesianModel, example: Any) -> list[str]:
 
 
 def _missing(model: BayesianModel, uses: Uses) -> list[tuple[Host, str]]:
-    return [(h, slot) for _, h in hosts(model.net) for slot in h.slots if (h, slot) not in uses]
+    """Slots whose draws act nowhere; those of a tied tensor may act in another of its layers."""
+    every = [(host, slot) for _, host in hosts(model.net) for slot in host.slots]
+    acting = {id(host.posterior(slot)) for host, slot in uses}
+    return [(host, slot) for host, slot in every if id(host.posterior(slot)) not in acting]
 
 
 @contextmanager
@@ -144,7 +148,16 @@ def _learnt(posterior: Posterior) -> list[Tensor]:
 def _raise_bypassed(model: BayesianModel, sites: list[tuple[Host, str]], where: str) -> None:
     names = {host: name for name, host in hosts(model.net)}
     keys = sorted({f"{names[host]}.{slot}".lstrip(".") for host, slot in sites})
-    _raise_keys(keys, f"does not act {where}: the network reads its weight or never calls it")
+    _raise_keys(keys, f"does not act {where}: {_why_bypassed(keys)}")
+
+
+def _why_bypassed(keys: list[str]) -> str:
+    if all(key.rpartition(".")[2] == "mask" for key in keys):
+        return (
+            "the network never calls it, and may hand its rate to a fused attention instead (in "
+            "transformers, attn_implementation='eager' calls it)"
+        )
+    return "the network reads its weight or never calls it"
 
 
 def _raise_keys(keys: list[str], what: str) -> None:
@@ -212,15 +225,31 @@ def check_folds(model: BayesianModel, example: Any) -> None:
         return call(model, fold(example, len(samples)), plan=plan)
 
     with torch.no_grad():
-        folded, looped = drawn(range(2)), [drawn(range(1)), drawn(range(1, 2))]
+        try:
+            folded, looped = drawn(range(2)), [drawn(range(1)), drawn(range(1, 2))]
+        except PlanError as error:
+            if names := _off_rows(model, example):
+                raise ConversionError(_unfolded(names)) from error
+            raise
     rows = count_rows((example,), {})
     parts = zip(_by_row(folded, 2 * rows), *(_by_row(y, rows) for y in looped), strict=False)
     if any(not _close(a, torch.cat(b)) for a, *b in parts):
-        raise ConversionError(
-            "two samples folded into one pass differ from two passes: a converted layer gets an "
-            "input without rows in dim 0 (positions, a learned query). Leave it out: "
-            "select=~lb.select.by_name(...). The network is unchanged"
-        )
+        raise ConversionError(_unfolded(_off_rows(model, example)))
+
+
+def _off_rows(model: BayesianModel, example: Any) -> list[str]:
+    return off_rows(model, dict(hosts(model.net)), example)
+
+
+def _unfolded(names: list[str]) -> str:
+    listed = ", ".join(map(repr, names)) or "..."
+    more = f" and {len(names) - 1} more get inputs" if names[1:] else " gets an input"
+    which = f"'{names[0]}'{more}" if names else "a converted layer gets an input"
+    return (
+        f"two samples folded into one pass differ from two passes: {which} without rows in dim 0. "
+        f"Transpose it, or leave such layers out: select=~lb.select.by_name({listed}). The network "
+        "is unchanged"
+    )
 
 
 @contextmanager
@@ -262,16 +291,3 @@ def _close(a: Tensor, b: Tensor) -> bool:
     finite = a[a.isfinite()]  # masked logits are infinite, rows with missing values are no number
     size = float(finite.abs().max()) if finite.numel() else 0.0
     return torch.allclose(a, b, rtol=loose, atol=loose * max(size, 1e-6), equal_nan=True)
-
-
-@contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
-    """Give buffers, modes and random states back as they were."""
-    modes = [(module, module.training) for module in model.modules()]
-    cuda = sorted({b.device.index or 0 for b in model.parameters() if b.device.type == "cuda"})
-    try:
-        with torch.random.fork_rng(devices=cuda), kept_buffers(model):
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training

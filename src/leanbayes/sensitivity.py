@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from leanbayes.buffers import kept_buffers
 from leanbayes.counts import checked_count
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, tensor_of
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import call
+from leanbayes.untouched import kept_buffers
 
 Criterion = Literal["loss_grad", "fisher", "output_jacobian", "magnitude", "random"]
 Scores = dict[str, Tensor]

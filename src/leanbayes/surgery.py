@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from leanbayes.errors import ConversionError
 from leanbayes.layers import Host, host_of, stock_of
 from leanbayes.layers.base import joint_class, original_class
+from leanbayes.layers.deferring import defers
 from leanbayes.plan import Scope
 from leanbayes.posteriors.base import Posterior
 from leanbayes.report import Skipped
@@ -31,6 +32,13 @@ class Survey:
     sites: tuple[Site, ...]
     skipped: tuple[Skipped, ...]
 
+    def without(self, names: Collection[str], reason: str) -> Survey:
+        """The same with some layers left as they are."""
+        left = [s for s in self.sites if s.name in names]
+        kept = tuple(s for s in self.sites if s.name not in names)
+        more = (Skipped(s.name, type(s.layer).__name__, reason) for s in left)
+        return Survey(kept, (*self.skipped, *more))
+
 
 class Flag(NamedTuple):
     """An attribute that conversion changed, and what it was."""
@@ -40,12 +48,14 @@ class Flag(NamedTuple):
     value: Any
 
 
-def survey(net: nn.Module, *, dropout: bool = False) -> Survey:
+def survey(net: nn.Module, *, dropout: bool = False, proved: bool = False) -> Survey:
     """Walk over every module once, whatever number of names it has.
 
     Args:
         net: The network.
         dropout: Count the network's own dropout layers among those that could be converted.
+        proved: Count layers whose own forward calls that of their stock class, too: an example will
+            prove (or has proved, before they were saved) that it always does.
     """
     sites: list[Site] = []
     skipped: list[Skipped] = []
@@ -54,7 +64,7 @@ def survey(net: nn.Module, *, dropout: bool = False) -> Survey:
         host = host_of(type(module))
         if host is not None and host.kind == "dropout" and not dropout:
             host = None
-        reason = _refusal(net, name, module, host)
+        reason = _refusal(net, name, module, host, proved)
         if host is not None and reason is None:
             sites.append(Site(name, module, host))
         elif reason is not None:
@@ -77,52 +87,64 @@ def _check_plain(name: str, module: nn.Module) -> None:
         )
 
 
-def _refusal(net: nn.Module, name: str, module: nn.Module, host: type[Host] | None) -> str | None:
+def _refusal(
+    net: nn.Module, name: str, module: nn.Module, host: type[Host] | None, proved: bool
+) -> str | None:
     """Why a module with parameters of its own stays as it is; None if it does not or has none."""
     own = [p for p in module._parameters.values() if p is not None]
     if is_parametrized(module):
         return PARAMETRISED
     if host is None:
         return "no host for this type: its parameters stay point estimates" if own else None
-    for rule in (_lazy, _overridden, _reserved, _bypassed):
-        reason = rule(net, name, module)
-        if reason is not None:
-            return reason
+    reasons = (
+        _lazy(module),
+        _overridden(module, host, proved),
+        _reserved(module),
+        _bypassed(net, name, proved),
+    )
+    if found := next(filter(None, reasons), None):
+        return found
     if not host.tensors(module):
         return NO_PARAMETER if own else None
     return host.refusal(module)
 
 
-def _lazy(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
+def _lazy(module: nn.Module) -> str | None:
     lazy = any(p is not None and is_lazy(p) for p in module._parameters.values())
     return "not initialised: run one forward pass before converting" if lazy else None
 
 
-def _overridden(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
-    stock, host = stock_of(type(module)), host_of(type(module))
+def _overridden(module: nn.Module, host: type[Host], proved: bool) -> str | None:
+    stock = stock_of(type(module))
     assert stock is not None
-    assert host is not None
     for method in host.overrides:
-        if getattr(type(module), method) is not getattr(stock, method):
-            return f"overrides {method} of {stock.__name__}, which a host would replace"
         if method in module.__dict__:
             return f"{method} was replaced on this instance"
+        if getattr(type(module), method) is getattr(stock, method):
+            continue
+        if method != "forward" or not defers(type(module), stock, host):
+            return f"overrides {method} of {stock.__name__}, which a host would replace"
+        if not proved:
+            return (
+                f"overrides forward of {stock.__name__}, and calls it: only an example, "
+                "bayesianize(net, method, example=x), can prove that it always does"
+            )
     return None
 
 
-def _reserved(_net: nn.Module, _name: str, module: nn.Module) -> str | None:
+def _reserved(module: nn.Module) -> str | None:
     words = [word for word in (*dir(Host), *Host.__annotations__) if not hasattr(nn.Module, word)]
     taken = [word for word in words if not word.startswith("_") and hasattr(module, word)]
     return f"has an attribute '{taken[0]}' of its own" if taken else None
 
 
-def _bypassed(net: nn.Module, name: str, _module: nn.Module) -> str | None:
+def _bypassed(net: nn.Module, name: str, proved: bool) -> str | None:
     """`out_proj` of an attention layer that is no host: its weight is read, it never runs."""
     parent_name, _, child = name.rpartition(".")
     parent = net.get_submodule(parent_name) if name else None
     if not isinstance(parent, nn.MultiheadAttention) or child != "out_proj":
         return None
-    why = _refusal(net, parent_name, parent, host_of(type(parent)))
+    why = _refusal(net, parent_name, parent, host_of(type(parent)), proved)
     return None if why is None else "its attention layer never calls it and " + why
 
 
@@ -143,24 +165,6 @@ def mark_ends(sites: Sequence[Site], order: Sequence[str] | None) -> tuple[Site,
         return tuple(sites)
     ends = (names[0], names[-1])
     return tuple(replace(s, first=s.name == ends[0], last=s.name == ends[1]) for s in sites)
-
-
-def order_of_calls(
-    net: nn.Module, sites: Sequence[Site], run: Callable[[nn.Module], Any]
-) -> list[str]:
-    """Names of the layers in the order in which they finish, the last call of each counting."""
-    calls: list[str] = []
-
-    def note(name: str) -> Callable[..., None]:
-        return lambda *_: calls.append(name)
-
-    handles = [site.layer.register_forward_hook(note(site.name)) for site in sites]
-    try:
-        run(net)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return calls
 
 
 def tie(net: nn.Module, sites: Sequence[Site], slots: Slots) -> None:
@@ -195,7 +199,10 @@ def convert(net: nn.Module, sites: Sequence[Site], slots: Slots, scope: Scope) -
     for site in sites:
         # The compiler refuses stock recurrent layers: they become hosts, if empty ones.
         if site.name in slots or not site.host.inherits_stock:
-            site.layer.__class__ = joint_class(site.host, type(site.layer))
+            kind = type(site.layer)
+            stock = stock_of(kind)
+            inside = stock is not None and defers(kind, stock, site.host)
+            site.layer.__class__ = joint_class(site.host, kind, inside)
             site.layer.slots = nn.ModuleDict(slots.get(site.name, {}))
             site.layer.__dict__["scope"] = scope
             site.layer.after_conversion()  # type: ignore[operator]

@@ -26,7 +26,7 @@ class Branded(nn.Linear):
 
 class Doubled(nn.Linear):
     def forward(self, input):
-        return 2 * super().forward(input)
+        return 2 * nn.functional.linear(input, self.weight, self.bias)
 
 
 class Standardised(nn.Conv2d):

@@ -104,15 +104,16 @@ class Positions(nn.Module):
 
 
 @pytest.mark.parametrize("length", [7, 8], ids=["odd", "multiple_of_the_rows"])
-def test_positions_without_a_batch_are_refused_not_mixed_up_with_rows(length):
+def test_positions_without_a_batch_are_left_not_mixed_up_with_rows(length):
     """A table that takes [T] ids cannot hold one draw for each of B rows."""
     net = Positions(length)
     ids = torch.randint(0, 7, (4, length), generator=torch.Generator().manual_seed(0))
-    with pytest.raises(lb.LeanBayesError, match="select="):
-        lb.bayesianize(net, lb.MeanField(), example=ids)
+    report = lb.bayesianize(net, lb.MeanField(), example=ids).report
     assert type(net.position) is nn.Embedding
-    method = lb.MeanField(select=~lb.select.by_name("position"))
-    assert len(lb.bayesianize(net, method, example=ids).report.converted) == 1
+    assert [layer.name for layer in report.converted] == ["token"]
+    (left,) = report.skipped
+    assert left.name == "position"
+    assert "the same input for any number of rows" in left.reason
 
 
 def test_ids_of_any_integer_type_give_the_same_rows():

@@ -161,9 +161,9 @@ class Host(nn.Module):
         """Put right what the stock class keeps; the layer has just got its class back."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle and copy by the two classes: the joint class of a subclass has no import path."""
-        host, layer = type(self).__dict__.get("origin", (type(self), None))
-        return _blank, (host, layer), self.__dict__.copy()
+        """Pickle and copy by the classes: the joint class of a subclass has no import path."""
+        host, layer, inside = type(self).__dict__.get("origin", (type(self), None, False))
+        return _blank, (host, layer, inside), self.__dict__.copy()
 
 
 def factor_of(form: Form | None) -> Tensor:
@@ -175,16 +175,23 @@ def factor_of(form: Form | None) -> Tensor:
     raise TypeError(f"a factor cannot take the form {type(form).__name__}")
 
 
-def joint_class(host: type[Host], layer: type[nn.Module]) -> type[nn.Module]:
-    """The class that a layer of type `layer` takes as a host."""
+def joint_class(host: type[Host], layer: type[nn.Module], inside: bool = False) -> type[nn.Module]:
+    """The class that a layer of type `layer` takes as a host.
+
+    Args:
+        host: The host.
+        layer: The layer's own class.
+        inside: The layer's own forward stays, and the host answers where it calls super's.
+    """
     if layer is host.stock:
         return host
+    origin = (host, layer, inside)
     for known in host.__subclasses__():  # one class a type, as torch.compile guards on it
-        if known.__dict__.get("origin") == (host, layer):
+        if known.__dict__.get("origin") == origin:
             return known
     name = f"Bayesian{layer.__name__}"
-    parents = (host, layer) if host.inherits_stock else (host,)
-    return type(name, parents, {"origin": (host, layer), "__module__": layer.__module__})
+    parents = (layer, host) if inside else (host, layer) if host.inherits_stock else (host,)
+    return type(name, parents, {"origin": origin, "__module__": layer.__module__})
 
 
 def original_class(host: Host) -> type[nn.Module]:
@@ -193,7 +200,7 @@ def original_class(host: Host) -> type[nn.Module]:
     return type(host).stock if origin is None else origin[1]
 
 
-def _blank(host: type[Host], layer: type[nn.Module] | None) -> nn.Module:
-    cls = host if layer is None else joint_class(host, layer)
+def _blank(host: type[Host], layer: type[nn.Module] | None, inside: bool = False) -> nn.Module:
+    cls = host if layer is None else joint_class(host, layer, inside)
     blank: nn.Module = cls.__new__(cls)
     return blank

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood
-from leanbayes.liveness import untouched
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.price.measure import (
     Clock,
@@ -30,6 +29,7 @@ from leanbayes.price.measure import (
 )
 from leanbayes.price.work import Bench
 from leanbayes.regularizer import OODRegularizer
+from leanbayes.untouched import untouched
 
 __all__ = ["Price", "price"]
 

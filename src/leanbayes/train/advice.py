@@ -13,12 +13,12 @@ from torch.utils import _pytree as pytree
 
 from leanbayes.errors import DataError, OutOfMemory
 from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, tensor_of
-from leanbayes.liveness import untouched
 from leanbayes.model import BayesianModel
 from leanbayes.plan import MEAN, call, count_rows
 from leanbayes.prediction import is_label
 from leanbayes.train.spread import sigma_statistics as sigma_statistics
 from leanbayes.train.spread import warn_posterior as warn_posterior
+from leanbayes.untouched import untouched
 
 
 class LabelGuard:

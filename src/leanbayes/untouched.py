@@ -1,4 +1,4 @@
-"""Give the buffers of a network back as they were before some passes."""
+"""Run a network and leave it as it was: its buffers, modes and the random state."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Give buffers, modes and random states back as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    cuda = sorted({b.device.index or 0 for b in model.parameters() if b.device.type == "cuda"})
+    try:
+        with torch.random.fork_rng(devices=cuda), kept_buffers(model):
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 @contextmanager
