@@ -1,5 +1,6 @@
 """Damaged, edited, foreign and truncated checkpoints: one error class, and nothing is changed."""
 
+import copy
 import json
 
 import pytest
@@ -193,3 +194,25 @@ def test_ties_of_the_file_are_those_of_the_network(tied, alone, posterior_only, 
     alike = tied_or_not(tied)
     alike.load_state_dict(state)
     lb.load(alike, tmp_path / "m")
+
+
+class Versioned(nn.Linear):
+    """As MNASNet of torchvision: weights of a version it does not know are refused."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state, prefix, metadata, *rest):
+        if metadata.get("version") != 2:
+            raise ValueError(f"version should be 2, found {metadata.get('version')}")
+        super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+
+@pytest.mark.parametrize("posterior_only", [False, True])
+def test_modules_that_ask_for_the_version_of_their_weights_get_it(posterior_only, tmp_path):
+    net, x = nn.Sequential(Versioned(4, 5), nn.Linear(5, 3)), torch.randn(6, 4)
+    plain = copy.deepcopy(net)
+    model = lb.bayesianize(net, lb.MeanField(), example=x, likelihood=lb.Categorical())
+    lb.save(model, tmp_path / "model", posterior_only=posterior_only)
+    again = lb.load(plain, tmp_path / "model")
+    p, q = (lb.predict(m, x, samples=3, seed=0).probs for m in (model, again))
+    assert torch.equal(p, q)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -86,10 +87,20 @@ def load(net: nn.Module, path: str | Path) -> BayesianModel:
     _check_ties(net, state, saved)
     model = assemble(Draft(net, method, sites, slots, found.skipped, likelihood))
     model.fingerprint, model.calibration = fingerprint, calibration
-    model.load_state_dict(state)
+    model.load_state_dict(_with_versions(state, model))
     names = dict(hosts(net))
     model.shared = [(names[name], slot) for name, slot in shared]
     return model
+
+
+def _with_versions(state: Mapping[str, Tensor], model: BayesianModel) -> Mapping[str, Tensor]:
+    """The state with the versions of the modules: some refuse, or convert, one that has none.
+
+    Keys and shapes are those of this very network, so it is of this version.
+    """
+    found = OrderedDict(state)
+    found._metadata = getattr(model.state_dict(), "_metadata", None)  # type: ignore[attr-defined]
+    return found
 
 
 def _describe(model: BayesianModel) -> dict[str, Any]:
