@@ -1,5 +1,6 @@
 """Mean field: every estimator has the law that the plan fixes, and the papers' claims hold."""
 
+import copy
 import math
 
 import pytest
@@ -216,3 +217,30 @@ def test_the_papers_preset_sets_the_networks_own_dropout_to_zero_until_it_is_col
     assert net[1].p == 0
     assert "dropout is switched off: 1" in str(model.report)
     assert lb.collapse(model)[1].p == 0.3
+
+
+def test_a_prior_around_the_weights_holds_them_there_and_comes_from_the_file(tmp_path):
+    """Without data the mean goes back to where it was converted, whatever has happened since."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Linear(5, 3)).double()
+    trained = copy.deepcopy(net)
+    model = lb.bayesianize(net, lb.MeanField(prior_std=0.1, prior_mean="weights"))
+    assert model.kl() < lb.bayesianize(copy.deepcopy(trained), lb.MeanField(prior_std=0.1)).kl()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.3 * torch.rand_like(parameter) * parameter.requires_grad)
+    lb.save(model, tmp_path / "model")
+    again = lb.load(copy.deepcopy(trained), tmp_path / "model")
+    torch.testing.assert_close(again.kl(), model.kl(), rtol=1e-14, atol=0)
+    opt = torch.optim.SGD(lb.param_groups(again, lr=0.1, posterior_lr=0.01))
+    lb.attach_kl(opt, again, num_data=100)
+    for _ in range(300):
+        opt.zero_grad()
+        opt.step()
+    for found, expected in zip(lb.collapse(again).parameters(), trained.parameters(), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+
+
+def test_a_prior_mean_that_does_not_exist_is_refused():
+    with pytest.raises(lb.ConfigError, match="zero, weights"):
+        lb.MeanField(prior_mean="trained")

@@ -36,6 +36,23 @@ def test_kl_is_the_closed_form_of_torch_distributions():
     torch.testing.assert_close(posterior.kl(base), expected, rtol=1e-12, atol=0)
 
 
+def test_a_prior_around_the_weights_is_that_of_the_weights_it_was_made_with():
+    base, posterior = gaussian(7, 5)
+    around = Gaussian(base, prior_std=0.7, prior_mean=base)
+    around.log_std = posterior.log_std
+    first = base.detach().clone()
+    with torch.no_grad():
+        base.add_(torch.randn(7, 5, dtype=F64))
+    q = torch.distributions.Normal(base, posterior.log_std.exp())
+    p = torch.distributions.Normal(first, 0.7)
+    expected = torch.distributions.kl_divergence(q, p).sum()
+    torch.testing.assert_close(around.kl(base), expected, rtol=1e-12, atol=0)
+    around.requires_grad_(True)  # of everything, as users do: the prior does not learn all the same
+    around.kl(base).backward()
+    assert around.prior_mean.grad is None
+    assert torch.equal(around.prior_mean, first)
+
+
 def test_kl_equals_a_monte_carlo_estimate():
     base, posterior = gaussian(4, 3)
     draws = posterior.draw(base, posterior.noise(base, 200_000, FreshNoise()))
@@ -65,9 +82,10 @@ def test_gradients_of_a_draw_are_those_of_plain_autograd():
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("prior_mean", [None, torch.randn(6, 3, dtype=F64)])
 @pytest.mark.parametrize("fixed_row", [None, 1])
-def test_gradient_edit_is_the_gradient_of_the_kl(fixed_row):
-    base, posterior = gaussian(6, 3, fixed_row=fixed_row)
+def test_gradient_edit_is_the_gradient_of_the_kl(fixed_row, prior_mean):
+    base, posterior = gaussian(6, 3, fixed_row=fixed_row, prior_mean=prior_mean)
     expected = torch.autograd.grad(0.37 * posterior.kl(base), [base, posterior.log_std])
     base.grad = torch.ones_like(base)
     Gaussian.add_kl_grads([(posterior, base)], 0.37, lambda p: p.requires_grad)

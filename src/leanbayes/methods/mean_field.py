@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import ClassVar, Literal, get_args
 
 from leanbayes.errors import ConfigError
 from leanbayes.methods.assignment import even_blocks
@@ -15,12 +15,15 @@ from leanbayes.posteriors import Gaussian, Posterior
 from leanbayes.posteriors.estimators import Estimator
 from leanbayes.select import Site
 
+PriorMean = Literal["zero", "weights"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeanField(Method, name="mean_field"):
     """An independent Gaussian for every parameter of every selected layer, around your weight.
 
-    `q(w) = N(mu, exp(2 psi))` with mu the trained weight, prior `N(0, prior_std^2)`. Training draws
+    `q(w) = N(mu, exp(2 psi))` with mu the trained weight, prior `N(0, prior_std^2)`, or around the
+    weight that it was converted with. Training draws
     weights for every row of a batch (exemplar reparameterisation): compared with one draw for the
     batch, the variance of the gradient is divided by the batch size. Prediction draws once for
     every sample, shared by all rows.
@@ -42,6 +45,9 @@ class MeanField(Method, name="mean_field"):
         prior_std: Standard deviation of the prior, 1 unless `weight_decay` is given.
         weight_decay: The weight decay of pre-training, to be read as a prior with `num_data`.
         num_data: Number of training examples, for `weight_decay`.
+        prior_mean: `zero`, or `weights`: the prior stays around the weights at conversion, for
+            fine-tuning on few data (3x the parameters, a third of which never learn). Say then how
+            far the weights may go: `prior_std=0.1`.
         init_log_std: Bounds of the uniform law from which psi starts; by default the standard
             deviations are 0.0025 to 0.0067.
         init_std: One standard deviation for every entry instead; 0 is the network itself.
@@ -68,6 +74,7 @@ class MeanField(Method, name="mean_field"):
     prior_std: float | None = None
     weight_decay: float | None = None
     num_data: int | None = None
+    prior_mean: PriorMean = "zero"
     init_log_std: tuple[float, float] = (-6.0, -5.0)
     init_std: float | None = None
     preset: Preset = "recommended"
@@ -78,6 +85,11 @@ class MeanField(Method, name="mean_field"):
             raise ConfigError(
                 f"estimator must be one of {', '.join(get_args(Estimator))}; "
                 f"found {self.estimator!r}"
+            )
+        if self.prior_mean not in get_args(PriorMean):
+            raise ConfigError(
+                f"prior_mean must be one of {', '.join(get_args(PriorMean))}; "
+                f"found {self.prior_mean!r}"
             )
         if self.groups is not None and (self.estimator != "exemplar" or self.groups < 1):
             raise ConfigError(
@@ -107,6 +119,7 @@ class MeanField(Method, name="mean_field"):
             init_log_std=self.init_log_std,
             estimator=self.estimator,
             fixed_row=site.fixed_row,
+            prior_mean=site.tensors[slot] if self.prior_mean == "weights" else None,
         )
         if self.init_std is not None:
             posterior.set_std(self.init_std)

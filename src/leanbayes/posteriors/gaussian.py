@@ -25,9 +25,9 @@ SMALL = 4096
 
 
 class Gaussian(MeanFieldPosterior):
-    """q(w) = N(base, exp(2 log_std)), prior N(0, prior_std^2); the layer's parameter is the mean.
+    """q(w) = N(base, exp(2 log_std)), prior N(m, prior_std^2); the layer's parameter is the mean.
 
-    `KL = sum(-log_std + ln prior_std + (exp(2 log_std) + base^2) / (2 prior_std^2) - 1/2)`.
+    `KL = sum(-log_std + ln prior_std + (exp(2 log_std) + (base - m)^2) / (2 prior_std^2) - 1/2)`.
 
     Args:
         base: The parameter; only its shape, type and device are read.
@@ -35,6 +35,7 @@ class Gaussian(MeanFieldPosterior):
         init_log_std: Bounds of the uniform law from which `log_std` starts.
         estimator: How a pass with several draws is computed; the law is the plan's.
         fixed_row: A row without noise and without KL (the padding row of an embedding).
+        prior_mean: m, which is kept as it is now; 0 if None.
     """
 
     closed_form = True
@@ -47,6 +48,7 @@ class Gaussian(MeanFieldPosterior):
         init_log_std: tuple[float, float] = (-6.0, -5.0),
         estimator: Estimator = "auto",
         fixed_row: int | None = None,
+        prior_mean: Tensor | None = None,
     ) -> None:
         super().__init__(estimator)
         self.prior_std = prior_std
@@ -57,6 +59,13 @@ class Gaussian(MeanFieldPosterior):
             random = torch.ones_like(base[:, :1])
             random[fixed_row] = 0
             self.random = nn.Parameter(random, requires_grad=False)
+        self.prior_mean: nn.Parameter | None = None  # frozen for the same reason
+        if prior_mean is not None:
+            self.prior_mean = nn.Parameter(prior_mean.detach().clone(), requires_grad=False)
+
+    def distance(self, base: Tensor) -> Tensor:
+        """From the mean of the prior, which never learns."""
+        return base if self.prior_mean is None else base - self.prior_mean.detach()
 
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
         """Standard normal numbers, [draws, *base.shape]."""
@@ -156,8 +165,8 @@ class Gaussian(MeanFieldPosterior):
 
     def kl(self, base: Tensor) -> Tensor:
         """The closed form, a scalar, in float32 at least."""
-        log_std, mean = at_least_float32(self.log_std), at_least_float32(base)
-        terms = (2 * log_std).exp() + mean.square()
+        log_std, distance = at_least_float32(self.log_std), at_least_float32(self.distance(base))
+        terms = (2 * log_std).exp() + distance.square()
         if self.random is not None:
             random = at_least_float32(self.random)
             terms, log_std = terms * random, log_std * random
@@ -170,7 +179,7 @@ class Gaussian(MeanFieldPosterior):
     def add_kl_grads(
         cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
     ) -> None:
-        """Closed form: `+ scale * base / prior_std^2` and `+ scale * (std^2 / prior_std^2 - 1)`.
+        """Closed form: `+ scale (base - m) / prior_std^2` and `+ scale (std^2 / prior_std^2 - 1)`.
 
         BayesAdapter's eq. (5) with the sign of a minimiser: the paper prints the gradients of
         -KL / n. A handful of kernels for the whole network.
@@ -186,8 +195,8 @@ class Gaussian(MeanFieldPosterior):
 
 
 def _edit_means(group: list[tuple[Gaussian, Tensor]], scale: float, editable: Editable) -> None:
-    pairs = [(posterior.random, base) for posterior, base in group if editable(base)]
-    plain = [base for random, base in pairs if random is None]
+    live = [(posterior, base) for posterior, base in group if editable(base)]
+    plain = [base for posterior, base in live if _is_plain(posterior)]
     if plain:
         grads = [local_part(gradient_of(base)) for base in plain]
         torch._foreach_add_(
@@ -195,9 +204,16 @@ def _edit_means(group: list[tuple[Gaussian, Tensor]], scale: float, editable: Ed
             [local_part(base).to(g) for base, g in zip(plain, grads, strict=True)],
             alpha=scale,
         )
-    for random, base in pairs:
-        if random is not None:
-            gradient_of(base).add_(base * random, alpha=scale)
+    for posterior, base in live:
+        if not _is_plain(posterior):
+            distance, random = posterior.distance(base), posterior.random
+            pull = distance if random is None else distance * random
+            gradient_of(base).add_(pull, alpha=scale)
+
+
+def _is_plain(posterior: Gaussian) -> bool:
+    """A prior around 0 for every entry: the pull is the parameter itself."""
+    return posterior.random is None and posterior.prior_mean is None
 
 
 def _edit_scales(
