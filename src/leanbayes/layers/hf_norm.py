@@ -36,6 +36,18 @@ class BayesianHFNorm(NormHost):
         except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
             return NOT_BY_ROW
 
+    @classmethod
+    def reinitialise(cls, layer: nn.Module) -> bool:
+        """Multiply by 1 and add 0: a weight of 1, or of 0 where the layer adds 1 to it."""
+        tensors = cls.tensors(layer)
+        rows = _rows(layer, next(iter(tensors)))
+        zeros = {slot: torch.zeros_like(rows[0, 0]) for slot in tensors}
+        with torch.no_grad():
+            adds_one = bool(_probed(layer, rows, zeros).any())
+            for slot, tensor in tensors.items():
+                tensor.fill_(float(slot == "weight" and not adds_one))
+        return True
+
     def forward(self, x: Tensor, *gates: Any, **options: Any) -> Tensor:
         """Apply the layer to rows [D * R, ..., C]; a gate has the rows of x."""
         drawn = {slot: ops.by_row(self.form(slot), x) for slot in self.tensor_names}
@@ -44,9 +56,8 @@ class BayesianHFNorm(NormHost):
 
 def _takes_a_weight_a_row(layer: nn.Module, slots: list[str]) -> bool:
     """Two rows with a weight each in one call, against a call for each of them."""
-    shape = layer._parameters[slots[0]].shape  # type: ignore[union-attr]
-    rows = _numbers(-1, 2, 2, 3, *shape)
-    drawn = {slot: _numbers(1, 2, 2, 1, *shape) for slot in slots}
+    rows = _rows(layer, slots[0])
+    drawn = {slot: _numbers(1, 2, 2, 1, *rows.shape[2:]) for slot in slots}
     with torch.no_grad():
         together = _probed(layer, rows, drawn)
         apart = [
@@ -54,6 +65,13 @@ def _takes_a_weight_a_row(layer: nn.Module, slots: list[str]) -> bool:
             for row in range(2)
         ]
     return torch.allclose(together, torch.cat(apart), rtol=1e-5, atol=1e-6)
+
+
+def _rows(layer: nn.Module, slot: str) -> Tensor:
+    """Two rows of three tokens, of the shape of a parameter."""
+    parameter = layer._parameters[slot]
+    assert parameter is not None
+    return _numbers(-1, 2, 2, 3, *parameter.shape)
 
 
 def _probed(layer: nn.Module, x: Tensor, drawn: dict[str, Tensor]) -> Tensor:
