@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import look_alikes as alike
 import pytest
 import torch
 from torch import Tensor, nn
@@ -115,6 +116,8 @@ BATCH_NORMS = [
     Case("BatchNorm2d-untracked", lambda: nn.BatchNorm2d(4, track_running_stats=False), (4, 5, 3)),
     Case("BatchNorm2d-stopped", _stopped_norm, (4, 5, 3)),
     Case("SyncBatchNorm", lambda: nn.SyncBatchNorm(4), (4, 5, 3)),
+    Case("timm-BatchNormAct2d", lambda: alike.BatchNormAct2d(4, act_layer=None), (4, 5, 3)),
+    Case("timm-SyncBatchNormAct", lambda: alike.SyncBatchNormAct(4), (4, 5, 3)),
     Case("SyncBatchNorm-cumulative", lambda: nn.SyncBatchNorm(4, momentum=None), (4, 5)),
 ]
 NORMS = [
@@ -134,7 +137,39 @@ EMBEDDINGS = [
     Case("Embedding-padding", lambda: nn.Embedding(7, 5, padding_idx=2), (4,), 7),
     Case("Embedding-padding_last", lambda: nn.Embedding(7, 5, padding_idx=-1), (4,), 7),
 ]
-CASES = [*LINEARS, *CONVS, *TRANSPOSED, *BATCH_NORMS, *NORMS, *EMBEDDINGS]
+
+
+def _same(name: str, **options: object) -> Case:
+    options = {"kernel_size": 3, "stride": 2, **options}
+    return Case(f"timm-Conv2dSame-{name}", lambda: alike.Conv2dSame(4, 4, **options), (4, 7, 6))
+
+
+NAMED = [
+    Case("timm-Linear", lambda: alike.Linear(5, 3), (4, 5)),
+    _same("stride"),
+    _same("groups", groups=2, bias=False),
+    _same("dilation", kernel_size=(5, 2), stride=(1, 3), dilation=(2, 1)),
+    _same("depthwise", groups=4, stride=3),
+    Case("timm-LayerNorm", lambda: alike.LayerNorm(5), (4, 5)),
+    Case("timm-LayerNorm-two_dims", lambda: alike.LayerNorm((4, 5)), (3, 4, 5)),
+    Case("timm-LayerNorm-no_bias", lambda: alike.LayerNorm(5, bias=False), (5,)),
+    Case("timm-LayerNormFp32", lambda: alike.LayerNormFp32(5), (4, 5)),
+    Case("timm-LayerNorm2d", lambda: alike.LayerNorm2d(4), (4, 5, 3)),
+    Case("torchvision-LayerNorm2d", lambda: alike.TorchvisionLayerNorm2d(4), (4, 5, 3)),
+    Case("timm-GroupNorm1", lambda: alike.GroupNorm1(4), (4, 5, 3)),
+    Case("timm-RmsNorm", lambda: alike.RmsNorm(5), (4, 5)),
+    Case("timm-RmsNorm2d", lambda: alike.RmsNorm2d(4), (4, 5, 3)),
+    Case("timm-GroupNormAct", lambda: alike.GroupNormAct(4, 2), (4, 5, 3)),
+    Case("timm-LayerNormAct2d", lambda: alike.LayerNormAct2d(4), (4, 5, 3)),
+    Case("hf-LlamaRMSNorm", lambda: alike.LlamaRMSNorm(5), (4, 5)),
+    Case("hf-LlamaRMSNorm-heads", lambda: alike.LlamaRMSNorm(5), (3, 2, 5)),
+    Case("hf-LlamaRMSNorm-rows", lambda: alike.LlamaRMSNorm(5), (5,)),
+    Case("hf-GemmaRMSNorm", lambda: alike.GemmaRMSNorm(5), (4, 5)),
+    Case("hf-T5LayerNorm", lambda: alike.T5LayerNorm(5), (4, 5)),
+    Case("hf-DebertaLayerNorm", lambda: alike.DebertaLayerNorm(5), (4, 5)),
+    Case("hf-Zamba2RMSNormGated", lambda: alike.Zamba2RMSNormGated(6), (4, 6)),
+]
+CASES = [*LINEARS, *CONVS, *TRANSPOSED, *BATCH_NORMS, *NORMS, *EMBEDDINGS, *NAMED]
 
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:

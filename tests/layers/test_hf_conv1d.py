@@ -84,9 +84,10 @@ def test_a_subclass_with_a_forward_of_its_own_is_left():
         def forward(self, x):
             return 2 * super().forward(x)
 
-    net = nn.Sequential(Twice(OUT, IN), nn.Linear(OUT, 2))
-    report = lb.bayesianize(net, lb.MeanField()).report
-    assert "overrides forward of Conv1D" in report.skipped[0].reason
+    for example in (None, inputs().float()):
+        net = nn.Sequential(Twice(OUT, IN), nn.Linear(OUT, 2))
+        report = lb.bayesianize(net, lb.MeanField(), example=example).report
+        assert "overrides forward of Conv1D, which a host would replace" in report.skipped[0].reason
 
 
 @pytest.mark.parametrize("estimator", ["auto", "flipout", "exemplar", "shared"])

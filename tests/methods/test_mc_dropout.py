@@ -80,6 +80,13 @@ def test_after_a_norm_it_is_dropout_behind_the_relu_that_follows(name, channelwi
     torch.testing.assert_close(model(x, plan=keyed([0])), expected * z)
 
 
+def test_a_norm_without_parameters_has_no_mask():
+    net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4, elementwise_affine=False), nn.LayerNorm(4))
+    dropout = lb.MCDropout(where=lb.select.norms, position="after")
+    model = lb.bayesianize(net, dropout, example=torch.randn(3, 4))
+    assert [c.name for c in model.report.converted] == ["2"]
+
+
 def test_masks_after_norms_go_with_another_method_on_the_convolutions():
     """What masks alone do before a convolution, with the members of an ensemble inside it."""
     torch.manual_seed(0)

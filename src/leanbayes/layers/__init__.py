@@ -15,7 +15,6 @@ from leanbayes.layers.conv import (
     BayesianConvTranspose2d,
     BayesianConvTranspose3d,
 )
-from leanbayes.layers.conv1d import BayesianHFConv1D
 from leanbayes.layers.dropout import (
     BayesianDropout,
     BayesianDropout1d,
@@ -25,6 +24,7 @@ from leanbayes.layers.dropout import (
 from leanbayes.layers.embedding import BayesianEmbedding
 from leanbayes.layers.grouped import BayesianGroupedLinear
 from leanbayes.layers.linear import BayesianLinear
+from leanbayes.layers.named import named
 from leanbayes.layers.norm import (
     BayesianBatchNorm1d,
     BayesianBatchNorm2d,
@@ -66,9 +66,6 @@ HOSTS: dict[type[nn.Module], type[Host]] = {
     )
 }
 
-# Types of libraries that need not be installed, by module and name.
-NAMED: dict[str, type[Host]] = {"transformers.pytorch_utils.Conv1D": BayesianHFConv1D}
-
 
 def register_host(host: type[Host]) -> type[Host]:
     """Make a new layer type convertible; usable as a decorator on the host class."""
@@ -93,4 +90,4 @@ def stock_of(layer: type[nn.Module]) -> type[nn.Module] | None:
 
 
 def _host(cls: type) -> type[Host] | None:
-    return HOSTS.get(cls) or NAMED.get(f"{cls.__module__}.{cls.__qualname__}")
+    return HOSTS.get(cls) or named(cls)

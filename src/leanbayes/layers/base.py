@@ -146,6 +146,14 @@ class Host(nn.Module):
         assert slots is not None
         return slots._modules
 
+    @classmethod
+    def reinitialise(cls, layer: nn.Module) -> bool:
+        """Give a stock layer the parameters of a new one; False where nobody knows how."""
+        own = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
+        if own is not None:
+            own()
+        return own is not None
+
     def settle(self, member: int | None) -> None:
         """Write what a member has besides its slots into the stock layer, before turning back."""
 

@@ -23,9 +23,11 @@ FORMAL = frozenset(("dtype", "device", "shape", "size", "dim", "ndim", "is_cuda"
 
 def defers(layer: type[nn.Module], stock: type[nn.Module], host: type[Host]) -> bool:
     """True where every forward before the stock class reaches the tensors by super's alone."""
+    if not (host.inherits_stock and issubclass(host, stock)):
+        return False  # super's forward would not be the host's
     before_stock = takewhile(lambda cls: cls is not stock, layer.__mro__)
     own = [cls.__dict__["forward"] for cls in before_stock if "forward" in cls.__dict__]
-    return bool(own) and host.inherits_stock and all(_calls_super(f, host) for f in own)
+    return bool(own) and all(_calls_super(f, host) for f in own)
 
 
 def _calls_super(forward: Any, host: type[Host]) -> bool:

@@ -20,7 +20,7 @@ from leanbayes.layers.base import Host
 from leanbayes.layers.statistics import Statistics, normalised, normalised_by_batch
 
 
-class _NormHost(Host):
+class NormHost(Host):
     """What all of them share: a mask on what they give.
 
     Behind a ReLU it would be the same, `relu(z * y) = z * relu(y)` for z >= 0: so a network whose
@@ -35,7 +35,7 @@ class _NormHost(Host):
         return ops.scaled(y, self.factor("out_mask", y), 1 if self.channel == 0 else -1)
 
 
-class _BatchNormHost(_NormHost, _BatchNorm):
+class _BatchNormHost(NormHost, _BatchNorm):
     channel: ClassVar[int | None] = 0
     overrides: ClassVar[tuple[str, ...]] = ("forward", "_check_input_dim")
 
@@ -51,8 +51,8 @@ class _BatchNormHost(_NormHost, _BatchNorm):
                 return self._by_member(input, weight, bias)
             self._note_statistics()  # those of fixed draws act in prediction alone
         factor = self._average_factor()
-        if _one_value(weight) and _one_value(bias):
-            return self._normalise(input, _value(weight), _value(bias), factor)
+        if one_value(weight) and one_value(bias):
+            return self._normalise(input, value_of(weight), value_of(bias), factor)
         return ops.affine(self._normalise(input, None, None, factor), weight, bias, 1)
 
     @property
@@ -65,8 +65,8 @@ class _BatchNormHost(_NormHost, _BatchNorm):
         if self.training or self.running_mean is None:
             return ops.affine(self._by_rows_of_members(x), weight, bias, 1)
         statistics = self.form("statistics")
-        if _one_value(statistics) and _one_value(weight) and _one_value(bias):
-            return normalised(x, statistics, self.eps, _value(weight), _value(bias))
+        if one_value(statistics) and one_value(weight) and one_value(bias):
+            return normalised(x, statistics, self.eps, value_of(weight), value_of(bias))
         return ops.affine(normalised(x, statistics, self.eps), weight, bias, 1)
 
     def _by_rows_of_members(self, x: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ class BayesianSyncBatchNorm(_BatchNormHost, nn.SyncBatchNorm):
         return distributed.get_world_size(self.process_group or distributed.group.WORLD) > 1
 
 
-class BayesianLayerNorm(_NormHost, nn.LayerNorm):
+class BayesianLayerNorm(NormHost, nn.LayerNorm):
     """`nn.LayerNorm` with a drawn affine map."""
 
     stock: ClassVar[type[nn.Module]] = nn.LayerNorm
@@ -183,13 +183,15 @@ class BayesianLayerNorm(_NormHost, nn.LayerNorm):
         """Apply the layer to rows [D * R, ..., *normalized_shape]."""
         weight, bias = self.form("weight"), self.form("bias")
         shape = self.normalized_shape
-        if _one_value(weight) and _one_value(bias):
-            return self.masked(F.layer_norm(input, shape, _value(weight), _value(bias), self.eps))
+        if one_value(weight) and one_value(bias):
+            return self.masked(
+                F.layer_norm(input, shape, value_of(weight), value_of(bias), self.eps)
+            )
         normed = F.layer_norm(input, shape, None, None, self.eps)
         return self.masked(ops.affine(normed, weight, bias, input.dim() - len(shape)))
 
 
-class BayesianRMSNorm(_NormHost, nn.RMSNorm):
+class BayesianRMSNorm(NormHost, nn.RMSNorm):
     """`nn.RMSNorm` with a drawn scale."""
 
     stock: ClassVar[type[nn.Module]] = nn.RMSNorm
@@ -198,13 +200,13 @@ class BayesianRMSNorm(_NormHost, nn.RMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to rows [D * R, ..., *normalized_shape]."""
         weight, shape = self.form("weight"), list(self.normalized_shape)
-        if _one_value(weight):
-            return self.masked(F.rms_norm(x, shape, _value(weight), self.eps))
+        if one_value(weight):
+            return self.masked(F.rms_norm(x, shape, value_of(weight), self.eps))
         normed = F.rms_norm(x, shape, None, self.eps)
         return self.masked(ops.affine(normed, weight, None, x.dim() - len(shape)))
 
 
-class BayesianGroupNorm(_NormHost, nn.GroupNorm):
+class BayesianGroupNorm(NormHost, nn.GroupNorm):
     """`nn.GroupNorm` with a drawn affine map."""
 
     channel: ClassVar[int | None] = 0
@@ -213,16 +215,18 @@ class BayesianGroupNorm(_NormHost, nn.GroupNorm):
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer to rows [D * R, C, ...]."""
         weight, bias = self.form("weight"), self.form("bias")
-        if _one_value(weight) and _one_value(bias):
-            values = _value(weight), _value(bias)
+        if one_value(weight) and one_value(bias):
+            values = value_of(weight), value_of(bias)
             return self.masked(F.group_norm(input, self.num_groups, *values, self.eps))
         normed = F.group_norm(input, self.num_groups, None, None, self.eps)
         return self.masked(ops.affine(normed, weight, bias, 1))
 
 
-def _one_value(form: Form | None) -> bool:
+def one_value(form: Form | None) -> bool:
+    """True where all rows share the tensor, or the layer has none."""
     return form is None or isinstance(form, Shared)
 
 
-def _value(form: Form | None) -> Tensor | None:
+def value_of(form: Form | None) -> Tensor | None:
+    """The tensor that all rows share."""
     return form.value if isinstance(form, Shared) else None

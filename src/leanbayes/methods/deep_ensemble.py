@@ -222,14 +222,12 @@ def _jittered(site: Site, std: float) -> nn.Module:
 def _reset(site: Site) -> nn.Module:
     """A copy of the layer with fresh parameters and statistics."""
     other = copy.deepcopy(site.layer)
-    reset = getattr(other, "reset_parameters", None) or getattr(other, "_reset_parameters", None)
-    if reset is None:
+    if not site.host.reinitialise(other):
         raise ConversionError(
             f"'{site.name}' ({type(site.layer).__name__}) has no reset_parameters, so its further "
             "members cannot be drawn: write DeepEnsemble(factory=make_net), or "
             "DeepEnsemble(init_std=0.05) for jittered copies"
         )
-    reset()
     if site.fixed_row is not None:  # torch makes it zero, and no member would ever learn it
         pairs = zip(other.parameters(recurse=False), site.layer.parameters(False), strict=True)
         with torch.no_grad():

@@ -93,9 +93,12 @@ class MCDropout(Method, name="mc_dropout"):
         return {slot: Mask(self.rate, mask_of) for slot in self._places(site)}
 
     def _places(self, site: Site) -> list[str]:
-        """Where the host can take a mask; element masks need inputs of one shape only."""
+        """Where the host can take a mask; element masks need inputs of one shape only.
+
+        One after a layer without parameters would not know a type and a device to be drawn in.
+        """
         if self.position == "after":
-            return ["out_mask"] if site.host.masks_output else []
+            return ["out_mask"] if site.host.masks_output and site.tensors else []
         if not (self.channelwise or site.host.kind in ("linear", "conv")):
             return []
         sizes = site.host.factor_sizes(site.layer)

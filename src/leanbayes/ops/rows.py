@@ -96,6 +96,19 @@ def shifted(x: Tensor, bias: Form | None, channel_dim: int) -> Tensor:
     return added(x, bias, channel_dim) if isinstance(bias, PerDraw) else x
 
 
+def by_row(form: Form | None, x: Tensor) -> Tensor | None:
+    """The drawn tensor of every row, [D * R, 1, ..., *shape], or the one that all rows share.
+
+    For an operation by element on x, whose last dimensions are those of the tensor.
+    """
+    form = _gathered(form)
+    if isinstance(form, PerDraw):
+        return _repeated(form.value, x, x.dim() - (form.value.dim() - 1))
+    if form is None or isinstance(form, Shared):
+        return None if form is None else form.value
+    raise TypeError(f"a vector a row cannot take the form {type(form).__name__}")
+
+
 def _by_row(form: Form, x: Tensor, channel_dim: int) -> Tensor:
     """A channel vector a row (or one for all) that broadcasts against x.
 
@@ -109,12 +122,16 @@ def _by_row(form: Form, x: Tensor, channel_dim: int) -> Tensor:
         value = value.to(x.dtype)
     if isinstance(form, Shared):
         value = value.unsqueeze(0)
+    return _repeated(value, x, x.dim() - 1 if channel_dim == -1 else channel_dim)
+
+
+def _repeated(value: Tensor, x: Tensor, inner: int) -> Tensor:
+    """Values [D, *shape] for the rows of x, whose dimensions have that shape from `inner` on."""
     draws, shape = value.shape[0], value.shape[1:]
     check_blocks(x, draws)
     if draws not in (1, x.shape[0]):
         repeated = value.unsqueeze(1).expand(draws, x.shape[0] // draws, *shape)
         value = repeated.reshape(x.shape[0], *shape)
-    inner = x.dim() - 1 if channel_dim == -1 else channel_dim
     after = x.dim() - inner - len(shape)
     return value.reshape(value.shape[0], *(1,) * (inner - 1), *shape, *(1,) * after)
 
