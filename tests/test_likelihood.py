@@ -2,11 +2,14 @@
 
 import copy
 import warnings
+from collections import OrderedDict
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import leanbayes as lb
+from leanbayes.likelihood import tensor_of
 
 D = torch.distributions
 F64 = torch.float64
@@ -136,3 +139,23 @@ def test_targets_that_do_not_fit_are_refused(likelihood, output, target, words):
 def test_precision_must_be_positive(precision):
     with pytest.raises(lb.ConfigError, match="precision must be a positive number"):
         lb.Gaussian(precision=precision)
+
+
+LOGITS = torch.zeros(2, 3)
+OUTPUTS = {
+    "tensor": LOGITS,
+    "object": SimpleNamespace(loss=torch.ones(()), logits=LOGITS),
+    "transformers": OrderedDict(loss=torch.ones(()), logits=LOGITS),
+    "torchvision": OrderedDict(out=LOGITS, aux=torch.ones(2, 3)),
+}
+
+
+@pytest.mark.parametrize("output", OUTPUTS.values(), ids=OUTPUTS)
+def test_the_tensor_of_richer_outputs_is_found(output):
+    assert tensor_of(output) is LOGITS
+
+
+@pytest.mark.parametrize("output", [(LOGITS, LOGITS), {"aux": LOGITS}, {"out": None}, None])
+def test_outputs_without_one_are_told_what_to_return(output):
+    with pytest.raises(lb.ConfigError, match=f"returned {type(output).__name__}; expected a tens"):
+        tensor_of(output)

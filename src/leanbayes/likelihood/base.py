@@ -65,17 +65,20 @@ def mean_nll(likelihood: Likelihood, log_prob: Tensor, target: Tensor) -> Tensor
 
 
 def tensor_of(output: Any) -> Tensor:
-    """The tensor in a network's output: itself, or the `logits` of a richer object."""
+    """The tensor in a network's output: itself, or the main one of a richer object.
+
+    That is `logits` of one of transformers, `out` of a segmentation network of torchvision.
+    """
     if isinstance(output, Tensor):
         return output
-    logits = (
-        output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-    )
-    if isinstance(logits, Tensor):
-        return logits
+    named = output if isinstance(output, Mapping) else {"logits": getattr(output, "logits", None)}
+    found = next((named[key] for key in ("logits", "out") if key in named), None)
+    if isinstance(found, Tensor):
+        return found
     raise ConfigError(
         f"the network returned {type(output).__name__}; expected a tensor, or an object with "
-        "`logits`. Wrap the network so that forward returns the tensor of the likelihood"
+        "`logits` or an entry `out`. Wrap the network so that forward returns the tensor of the "
+        "likelihood"
     )
 
 
