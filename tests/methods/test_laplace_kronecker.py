@@ -156,3 +156,22 @@ def test_the_last_layer_may_be_called_by_keyword():
         lb.fit_posterior(converted(net, structure="kronecker"), data, lb.Gaussian())
         found.append(kronecker_covariance(layer.slots["weight"]))
     torch.testing.assert_close(*found)
+
+
+class Pooled(nn.Module):
+    """As networks that classify sequences of transformers: the last layer runs on every token."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(x).mean(1)
+
+
+def test_a_last_layer_that_is_not_the_output_is_told_what_it_gives():
+    x, y = torch.randn(6, 5, 4), torch.randint(0, 3, (6,))
+    model = lb.bayesianize(Pooled(), lb.Laplace(structure="kronecker"), example=x)
+    words = r"here it gives \(6, 5, 3\) and the network \(6, 3\)"
+    with pytest.raises(lb.ConfigError, match=words):
+        lb.fit_posterior(model, [(x, y)], lb.Categorical())

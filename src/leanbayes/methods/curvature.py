@@ -152,10 +152,14 @@ def _input_of_last(calls: list[tuple[Tensor, Tensor]], output: Tensor) -> Tensor
     if not alike or output.dim() != 2:
         raise ConfigError(
             "Kronecker factors need a last layer whose output [B, C] is the output of the network, "
-            f"run once a pass; here it ran {len(calls)} times and the network gives "
+            f"run once a pass; here it gives {_shapes(calls) or 'nothing'} and the network "
             f"{tuple(output.shape)}. Write lb.Laplace(structure='diagonal', where='last_layer')"
         )
     return calls[0][0]
+
+
+def _shapes(calls: list[tuple[Tensor, Tensor]]) -> str:
+    return ", then ".join(str(tuple(output.shape)) for _, output in calls)
 
 
 def root_product(likelihood: Likelihood, output: Tensor, target: Tensor, signs: Tensor) -> Tensor:
