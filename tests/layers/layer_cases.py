@@ -150,6 +150,16 @@ NAMED = [
     _same("groups", groups=2, bias=False),
     _same("dilation", kernel_size=(5, 2), stride=(1, 3), dilation=(2, 1)),
     _same("depthwise", groups=4, stride=3),
+    Case("timm-StdConv2d", lambda: alike.StdConv2d(4, 6, 3, eps=0.1, bias=True), (4, 7, 6)),
+    Case("timm-StdConv2d-groups", lambda: alike.StdConv2d(4, 6, 3, padding=0, groups=2), (4, 5, 5)),
+    Case(
+        "timm-StdConv2dSame", lambda: alike.StdConv2dSame(4, 4, 3, stride=2, bias=True), (4, 7, 6)
+    ),
+    Case(
+        "timm-StdConv2dSame-padded",
+        lambda: alike.StdConv2dSame(4, 4, 3, padding=1, same_pad=False),
+        (4, 5, 6),
+    ),
     Case("timm-LayerNorm", lambda: alike.LayerNorm(5), (4, 5)),
     Case("timm-LayerNorm-two_dims", lambda: alike.LayerNorm((4, 5)), (3, 4, 5)),
     Case("timm-LayerNorm-no_bias", lambda: alike.LayerNorm(5, bias=False), (5,)),

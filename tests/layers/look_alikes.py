@@ -31,21 +31,52 @@ class Linear(nn.Linear):
         return F.linear(input, self.weight, self.bias)
 
 
+def padding_of(x, layer):
+    """Zeros on every side, the last dimension first."""
+    amounts = []
+    for dim in (3, 2):
+        size, stride, dilation = x.shape[dim], layer.stride[dim - 2], layer.dilation[dim - 2]
+        out = (size + stride - 1) // stride
+        kernel = (layer.kernel_size[dim - 2] - 1) * dilation + 1
+        total = max((out - 1) * stride + kernel - size, 0)
+        amounts += [total // 2, total - total // 2]
+    return amounts
+
+
 @named("timm.layers.conv2d_same")
 class Conv2dSame(nn.Conv2d):
     def __init__(self, *args, padding="same", **options):  # noqa: ARG002
         super().__init__(*args, padding=0, **options)
 
     def forward(self, x):
-        amounts = []
-        for dim in (3, 2):
-            size, stride, dilation = x.shape[dim], self.stride[dim - 2], self.dilation[dim - 2]
-            out = (size + stride - 1) // stride
-            kernel = (self.kernel_size[dim - 2] - 1) * dilation + 1
-            total = max((out - 1) * stride + kernel - size, 0)
-            amounts += [total // 2, total - total // 2]
-        x = F.pad(x, amounts)
+        x = F.pad(x, padding_of(x, self))
         return F.conv2d(x, self.weight, self.bias, self.stride, (0, 0), self.dilation, self.groups)
+
+
+def standardised(kernel, eps):
+    rows = kernel.reshape(1, len(kernel), -1)
+    return F.batch_norm(rows, None, None, training=True, eps=eps).reshape(kernel.shape)
+
+
+@named("timm.layers.std_conv")
+class StdConv2d(nn.Conv2d):
+    def __init__(self, inputs, outputs, size, stride=1, padding=None, eps=1e-6, **options):
+        padding = (size - 1) // 2 if padding is None else padding
+        super().__init__(inputs, outputs, size, stride, padding, **{"bias": False, **options})
+        self.eps = eps
+
+    def forward(self, x):
+        return self._conv_forward(x, standardised(self.weight, self.eps), self.bias)
+
+
+@named("timm.layers.std_conv")
+class StdConv2dSame(StdConv2d):
+    def __init__(self, *args, same_pad=True, padding=0, **options):
+        super().__init__(*args, padding=padding, **options)
+        self.same_pad = same_pad
+
+    def forward(self, x):
+        return super().forward(F.pad(x, padding_of(x, self)) if self.same_pad else x)
 
 
 def hold_activation(layer, act_layer, drop_layer=None):

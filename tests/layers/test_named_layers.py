@@ -16,7 +16,7 @@ from leanbayes.layers import host_of
 from leanbayes.noise import KeyedNoise
 
 F64 = torch.float64
-KINDS = {"Linear": "linear", "Conv2dSame": "conv"}
+KINDS = {"Linear": "linear", "Conv2dSame": "conv", "StdConv2d": "conv", "StdConv2dSame": "conv"}
 NORMS = [case for case in NAMED if "Linear" not in case.name and "Conv" not in case.name]
 ENSEMBLES = {
     "deep_ensemble": lb.DeepEnsemble(members=3, init_std=0.4),

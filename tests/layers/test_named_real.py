@@ -19,6 +19,8 @@ ARGUMENTS = {
     "Linear": (6, 4),
     "Conv1D": (4, 6),
     "Conv2dSame": (6, 4, 3, 2),
+    "StdConv2d": (6, 4, 3),
+    "StdConv2dSame": (6, 4, 3, 2),
     "GroupNorm": (6, 2),
     "GroupNormAct": (6, 2),
 }
@@ -141,6 +143,7 @@ def test_a_look_alike_computes_what_the_original_does(cls):
     [
         *("efficientnet_b0", "tf_efficientnet_b0", "mobilenetv3_small_050", "convnext_atto"),
         *("vit_tiny_patch16_224", "regnetx_002", "poolformer_s12", "resnetv2_18"),
+        "resnetv2_50x1_bit",
     ],
 )
 def test_of_a_network_of_timm_no_norm_convolution_or_linear_layer_is_left(name):

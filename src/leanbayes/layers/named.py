@@ -8,6 +8,7 @@ from leanbayes.layers.base import Host
 from leanbayes.layers.conv1d import BayesianHFConv1D
 from leanbayes.layers.hf_norm import BayesianHFNorm
 from leanbayes.layers.linear import BayesianLinear
+from leanbayes.layers.std_conv import BayesianStdConv2d, BayesianStdConv2dSame
 from leanbayes.layers.timm import (
     BayesianBatchNormAct2d,
     BayesianConv2dSame,
@@ -41,6 +42,8 @@ NAMED: dict[str, type[Host]] = {
     "torchvision.models.convnext.LayerNorm2d": BayesianOwnNorm2d,
     "timm.layers.linear.Linear": BayesianLinear,
     "timm.layers.conv2d_same.Conv2dSame": BayesianConv2dSame,
+    "timm.layers.std_conv.StdConv2d": BayesianStdConv2d,
+    "timm.layers.std_conv.StdConv2dSame": BayesianStdConv2dSame,
     "timm.layers.norm_act.BatchNormAct2d": BayesianBatchNormAct2d,
     "timm.layers.norm_act.SyncBatchNormAct": BayesianSyncBatchNormAct,
     **_of_timm(BayesianOwnNorm, _LAST),
