@@ -268,7 +268,8 @@ class BayesianModel(nn.Module):
     def edits(self) -> list[Any]:
         """The attached edits of this very model, one an optimiser."""
         handles = [reference() for reference in self._edits]
-        return [h for h in handles if h is not None and h.attached and h.model is self]
+        own = [h for h in handles if h is not None and h.attached and h.model is self]
+        return [h for h in own if h.optimizer() is not None]
 
     def __getstate__(self) -> dict[str, Any]:
         # Weak references neither pickle nor belong to a copy.
