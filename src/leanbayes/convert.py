@@ -19,7 +19,7 @@ from leanbayes.liveness import check_alive, tied_slots, untouched
 from leanbayes.methods.base import Method, checked_method
 from leanbayes.model import BayesianModel, is_sequence_first, unwrap
 from leanbayes.modes import mixes_rows, uncompiled
-from leanbayes.plan import Scope, call
+from leanbayes.plan import Scope, as_dict, call
 from leanbayes.posteriors.base import Posterior
 from leanbayes.report import ConversionReport, Converted, Skipped
 from leanbayes.select import Site
@@ -83,6 +83,7 @@ def bayesianize(
     """
     if likelihood is not None:
         needed(likelihood, "bayesianize")
+    example = as_dict(example)
     found = survey(net, dropout=checked_method(method).takes_dropout)
     sites = mark_ends(found.sites, _order(net, found.sites, example))
     method = method.prepared(net, sites, data=data, likelihood=likelihood, scores=scores)
