@@ -163,6 +163,13 @@ def test_a_network_that_is_wrapped_for_several_processes_is_refused(tmp_path):
         lb.bayesianize(net, lb.MeanField())
 
 
+def test_copies_in_threads_are_refused():
+    """As DataParallel makes them: they would share one plan, and mix each other's rows."""
+    model = lb.bayesianize(nn.Linear(3, 2), lb.MeanField())
+    with pytest.raises(lb.ConfigError, match=r"DataParallel.*torchrun"):
+        model._replicate_for_data_parallel()
+
+
 @pytest.mark.parametrize("where", ["whole", "part", "in_place"])
 def test_a_compiled_network_converts_with_an_example(where):
     """Draws by key cannot be traced, so that the proof runs without the graphs."""
