@@ -192,7 +192,31 @@ def test_an_optimiser_from_before_the_conversion_is_told_of():
     for _, _, posterior, _ in model.posteriors():
         posterior.requires_grad_(False)
     lb.attach_kl(optimizer, model, num_data=20)
+    optimizer.zero_grad()
     optimizer.step()  # on purpose: nothing to say
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(), lb.RankOne(members=2), lb.Patching(members=2)])
+def test_a_loss_of_the_mean_network_is_told_of(method):
+    """As of a network of `from_pretrained`, in eval(), or one that is called beside its model."""
+    x, y = torch.randn(6, 4), torch.arange(6) % 3
+
+    def step(loss):
+        net = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Linear(5, 3))
+        model = lb.bayesianize(net.eval(), method, example=x)
+        optimizer = torch.optim.SGD(lb.param_groups(model, lr=0.1))
+        lb.attach_kl(optimizer, model, num_data=20)
+        for _ in range(2):
+            loss(model).backward()
+            optimizer.step()
+
+    with pytest.warns(UserWarning, match=r"mean network.*found the model in eval\(\)") as once:
+        step(lambda model: nn.functional.cross_entropy(model(x), y))
+    assert len(once) == 1
+    with pytest.warns(UserWarning, match=r"found the model in train\(\)\)\. Call the model"):
+        step(lambda model: nn.functional.cross_entropy(model.train().net(x), y))
+    step(lambda model: nn.functional.cross_entropy(model.train()(x), y))
+    step(lambda model: nll(model, (x, y)))
 
 
 def shared_out(model, **options):

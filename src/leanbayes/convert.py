@@ -19,7 +19,7 @@ from leanbayes.liveness import check_alive, tied_slots, untouched
 from leanbayes.methods.base import Method, checked_method
 from leanbayes.model import BayesianModel, is_sequence_first, unwrap
 from leanbayes.modes import mixes_rows, uncompiled
-from leanbayes.plan import Scope, as_dict, call
+from leanbayes.plan import MEAN, Scope, as_dict, call
 from leanbayes.posteriors.base import Posterior
 from leanbayes.report import ConversionReport, Converted, Skipped
 from leanbayes.select import Site
@@ -123,6 +123,7 @@ def assemble(draft: Draft, example: Any = None) -> BayesianModel:
         if example is not None:
             with uncompiled(model):  # a graph cannot draw by key
                 check_alive(model, example)
+            scope.plan = MEAN  # the last one was for the rows of the example
         else:
             model.shared = tied_slots(net)
     except BaseException:

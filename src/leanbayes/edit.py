@@ -106,6 +106,7 @@ class KLEdit:
         reshard(self.model)
         if self.steps == 0:
             _warn_of_still_spreads(self.model)
+            _warn_of_the_mean_network(self.model)
         scale = self.weight() / self.num_data
         managed = _held(optimizer)
 
@@ -279,6 +280,25 @@ def _warn_of_still_spreads(model: BayesianModel) -> None:
             f"the optimiser holds none of the {len(added)} parameters that the conversion added: "
             f"the spread of the posterior stays as it is; {CURE}. If it shall stay, give these "
             "parameters requires_grad_(False)",
+            stacklevel=2,
+        )
+
+
+def _warn_of_the_mean_network(model: BayesianModel) -> None:
+    """A loss without draws teaches spreads nothing: they follow the KL up to their prior.
+
+    Asked of the pass before the first step, whatever called the layers, and while no edit has made
+    gradients of its own.
+    """
+    draws = model.method.is_random and not model.method.trains_as_point
+    first = all(edit.steps == 0 for edit in model.edits())
+    learns = any(p.grad is not None for p in model.net.parameters())
+    if draws and first and learns and model.scope.plan.mean:
+        mode = "train()" if model.training else "eval()"
+        warnings.warn(
+            "the loss of this step is that of the mean network, without a draw, so that what the "
+            f"method added learns from the KL alone (found the model in {mode}). Call the model "
+            "that bayesianize returned, not the network inside, and in train(): model.train()",
             stacklevel=2,
         )
 
