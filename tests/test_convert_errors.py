@@ -265,6 +265,22 @@ def test_a_network_that_is_wrapped_for_several_processes_is_refused(tmp_path):
         lb.bayesianize(net, lb.MeanField())
 
 
+@pytest.mark.parametrize("rows", [6, 9])
+def test_a_network_that_is_called_by_itself_is_the_mean_network(rows):
+    """It went on by the plan of the proof: as many rows were sampled, others failed."""
+    net, x = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)), torch.randn(9, 4)
+    expected = net(x[:rows])
+    lb.bayesianize(net, lb.MeanField(init_std=1.0), example=x[:6])
+    torch.testing.assert_close(net(x[:rows]), expected)
+
+
+def test_copies_in_threads_are_refused():
+    """As DataParallel makes them: they would share one plan, and mix each other's rows."""
+    model = lb.bayesianize(nn.Linear(3, 2), lb.MeanField())
+    with pytest.raises(lb.ConfigError, match=r"DataParallel.*torchrun"):
+        model._replicate_for_data_parallel()
+
+
 @pytest.mark.parametrize("where", ["whole", "part", "in_place"])
 def test_a_compiled_network_converts_with_an_example(where):
     """Draws by key cannot be traced, so that the proof runs without the graphs."""

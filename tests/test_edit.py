@@ -78,6 +78,16 @@ def test_a_copy_and_a_forgotten_optimiser_do_not_count_as_attached():
     lb.objective(model, batch, lb.Categorical(), num_data=20)
 
 
+def test_a_handle_that_is_kept_does_not_stand_for_its_optimiser():
+    model, optimizer, batch = parts()
+    handle = lb.attach_kl(optimizer, model, num_data=20)
+    del optimizer
+    gc.collect()
+    assert handle.attached
+    assert not model.kl_attached
+    lb.objective(model, batch, lb.Categorical(), num_data=20)
+
+
 def test_the_weight_may_be_a_schedule_of_the_step():
     model, optimizer, _ = parts()
     handle = lb.attach_kl(optimizer, model, num_data=20, kl_weight=lambda step: min(1, step / 2))
@@ -182,7 +192,31 @@ def test_an_optimiser_from_before_the_conversion_is_told_of():
     for _, _, posterior, _ in model.posteriors():
         posterior.requires_grad_(False)
     lb.attach_kl(optimizer, model, num_data=20)
+    optimizer.zero_grad()
     optimizer.step()  # on purpose: nothing to say
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(), lb.RankOne(members=2), lb.Patching(members=2)])
+def test_a_loss_of_the_mean_network_is_told_of(method):
+    """As of a network of `from_pretrained`, in eval(), or one that is called beside its model."""
+    x, y = torch.randn(6, 4), torch.arange(6) % 3
+
+    def step(loss):
+        net = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Linear(5, 3))
+        model = lb.bayesianize(net.eval(), method, example=x)
+        optimizer = torch.optim.SGD(lb.param_groups(model, lr=0.1))
+        lb.attach_kl(optimizer, model, num_data=20)
+        for _ in range(2):
+            loss(model).backward()
+            optimizer.step()
+
+    with pytest.warns(UserWarning, match=r"mean network.*found the model in eval\(\)") as once:
+        step(lambda model: nn.functional.cross_entropy(model(x), y))
+    assert len(once) == 1
+    with pytest.warns(UserWarning, match=r"found the model in train\(\)\)\. Call the model"):
+        step(lambda model: nn.functional.cross_entropy(model.train().net(x), y))
+    step(lambda model: nn.functional.cross_entropy(model.train()(x), y))
+    step(lambda model: nll(model, (x, y)))
 
 
 def shared_out(model, **options):
@@ -218,15 +252,59 @@ def test_no_parameter_gets_the_kl_of_two_optimisers():
     model, both, batch = parts()
     weights, scales = shared_out(model, lr=0.1)
     first, second = (lb.attach_kl(o, model, num_data=20) for o in (weights, scales))
-    for optimizer in (weights, scales, both):
-        with pytest.raises(lb.ConfigError, match=r"attached already.*no parameter is in two"):
+    for optimizer in (weights, scales):
+        with pytest.raises(lb.ConfigError, match="attached already"):
             lb.attach_kl(optimizer, model, num_data=20)
-    for handle in (first, second):
-        with pytest.raises(lb.ConfigError, match="count twice"):
-            lb.objective(model, batch, lb.Categorical(), num_data=20)
+    third = lb.attach_kl(both, model, num_data=20)
+    assert model.edits() == [third]
+    before = [p.detach().clone() for p in model.parameters()]
+    for optimizer, handle in ((weights, first), (scales, second)):
+        with pytest.raises(lb.ConfigError, match=r"another optimiser adds the KL.*this one again"):
+            optimizer.step()
         handle.remove()
+        optimizer.step()  # without a KL, as was asked for
+    assert all(map(torch.equal, before, model.parameters()))
+    with pytest.raises(lb.ConfigError, match="count twice"):
+        lb.objective(model, batch, lb.Categorical(), num_data=20)
+    third.remove()
     lb.objective(model, batch, lb.Categorical(), num_data=20)
-    lb.attach_kl(both, model, num_data=20)
+
+
+def test_the_optimiser_of_a_second_fit_takes_the_kl_over():
+    """A trainer or a schedule of rates kept the first one alive, and the second was refused."""
+    model, _, batch = parts(init_std=0.1)
+    states = []
+    for twin, removed in ((copy.deepcopy(model), True), (model, False)):
+        kept = []
+        for _ in range(2):  # as a cell of a notebook that runs twice
+            optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
+            handle = lb.attach_kl(optimizer, twin, num_data=20)
+            kept.append(torch.optim.lr_scheduler.StepLR(optimizer, 1))
+            torch.manual_seed(1)
+            nll(twin, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            assert handle.steps == 1
+            if removed:
+                handle.remove()
+        states.append(torch.cat([p.detach().flatten() for p in twin.parameters()]))
+    assert torch.equal(*states)
+    with pytest.raises(lb.ConfigError, match="another optimiser adds the KL"):
+        kept[0].optimizer.step()
+    back = lb.attach_kl(kept[0].optimizer, model, num_data=20)
+    kept[0].optimizer.step()
+    assert (back.steps, model.edits()) == (1, [back])
+
+
+def test_a_refused_optimiser_takes_nothing_over():
+    model, optimizer, _ = parts()
+    handle = lb.attach_kl(optimizer, model, num_data=20)
+    second = torch.optim.SGD(model.parameters(), lr=0.1)
+    for other, number in ((second, None), (torch.optim.LBFGS(model.parameters()), 20)):
+        with pytest.raises(lb.ConfigError):
+            lb.attach_kl(other, model, num_data=number)
+    optimizer.step()
+    assert (handle.steps, model.edits()) == (1, [handle])
 
 
 def test_a_model_without_a_kl_takes_two_optimisers_too():

@@ -146,6 +146,7 @@ def test_two_models_in_one_optimiser_are_counted_apart():
     optimizer.step()
     assert (first.steps, second.steps) == (2, 8)
     first.remove()
+    optimizer.zero_grad()
     first = lb.attach_kl(optimizer, models[0], num_data=20)
     optimizer.step()
     assert (first.steps, second.steps) == (1, 9)
@@ -159,4 +160,5 @@ def test_an_edit_after_another_counts_from_0():
         optimizer.step()
         assert handle.steps == 1
         handle.remove()
+        optimizer.zero_grad()
     assert all(key != "kl_steps" for group in optimizer.param_groups for key in group)

@@ -21,7 +21,7 @@ from leanbayes.liveness import check_alive, tied_slots
 from leanbayes.methods.base import Method, checked_method
 from leanbayes.model import BayesianModel, is_sequence_first, unwrap
 from leanbayes.modes import mixes_rows, uncompiled
-from leanbayes.plan import Scope
+from leanbayes.plan import MEAN, Scope, as_dict
 from leanbayes.posteriors.base import Posterior
 from leanbayes.report import ConversionReport, Converted, Skipped
 from leanbayes.select import Site
@@ -84,7 +84,7 @@ def bayesianize(
     """
     if likelihood is not None:
         needed(likelihood, "bayesianize")
-    has_example = example is not None
+    example, has_example = as_dict(example), example is not None
     found = survey(net, dropout=checked_method(method).takes_dropout, proved=has_example)
     found, order = _observed(net, found, example) if has_example else (found, None)
     sites = mark_ends(found.sites, order)
@@ -128,6 +128,7 @@ def assemble(draft: Draft, example: Any = None) -> BayesianModel:
         if example is not None:
             with uncompiled(model):  # a graph cannot draw by key
                 check_alive(model, example)
+            scope.plan = MEAN  # the last one was for the rows of the example
         else:
             model.shared = tied_slots(net)
     except BaseException:

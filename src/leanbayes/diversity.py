@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,11 +204,11 @@ def _elements(likelihood: Likelihood, probs: Tensor, target: Tensor) -> tuple[Te
 
 def _pairs(inputs: Any, targets: Tensor | None) -> Iterator[tuple[Any, Tensor]]:
     if targets is not None:
-        if not isinstance(inputs, Tensor | tuple | list | dict):
+        if not isinstance(inputs, Tensor | tuple | list | Mapping):
             raise ConfigError("a loader gives its own targets: write lb.diversity(model, loader)")
         yield inputs, targets
         return
-    if isinstance(inputs, Tensor | dict) or not isinstance(inputs, Iterable):
+    if isinstance(inputs, Tensor | Mapping) or not isinstance(inputs, Iterable):
         raise ConfigError(
             "diversity needs labels: lb.diversity(model, x, y), or a loader of (inputs, targets)"
         )

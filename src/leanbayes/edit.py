@@ -26,7 +26,7 @@ class KLEdit:
 
     Attributes:
         kl_weight: A number, or a function of the number of steps taken; may be set at any time.
-        attached: False after `remove()`.
+        attached: False after `remove()`, and once another optimiser has taken the KL over.
         optimizer: A weak reference to the optimiser whose step is edited.
     """
 
@@ -81,6 +81,12 @@ class KLEdit:
         self, optimizer: torch.optim.Optimizer, args: Any, kwargs: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]] | None:
         """Edit now, or behind a closure: it makes the gradients anew, inside the step."""
+        if not self.attached:
+            raise ConfigError(
+                "another optimiser adds the KL of these parameters since lb.attach_kl was called "
+                "for it, and this one would step without: attach to this one again, or call "
+                "handle.remove() if it shall"
+            )
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
             self._edit(optimizer)
@@ -100,6 +106,7 @@ class KLEdit:
         reshard(self.model)
         if self.steps == 0:
             _warn_of_still_spreads(self.model)
+            _warn_of_the_mean_network(self.model)
         scale = self.weight() / self.num_data
         managed = _held(optimizer)
 
@@ -148,7 +155,9 @@ def attach_kl(
     Gaussians, and nothing of the KL is in the graph. The edit comes once a step, after all-reduce,
     accumulation, unscaling and clipping (and after the closure, if `step` has one). If several
     optimisers share the parameters out (one for weights, one for scales), attach to each: each adds
-    the KL of its own parameters, at the values they have when it steps.
+    the KL of its own parameters, at the values they have when it steps. One that holds parameters
+    of another takes the KL over, as the optimiser of a second fit does; if the first one steps
+    nevertheless, it raises.
 
     One that holds another optimiser (SAM, Lookahead, that of accelerate or Lightning) is edited
     where the inner one steps, as its weight decay is.
@@ -171,8 +180,10 @@ def attach_kl(
     inner = unwrap(model)
     reshard(inner)
     optimizer = _stepping(optimizer)
+    count = checked_num_data(num_data)
     _check_managed(optimizer, inner)
-    handle = KLEdit(optimizer, inner, checked_num_data(num_data))
+    _take_over(optimizer, inner)
+    handle = KLEdit(optimizer, inner, count)
     handle.kl_weight = kl_weight
     inner.note_edit(handle)
     return handle
@@ -196,11 +207,15 @@ def _stepping(optimizer: Any) -> torch.optim.Optimizer:
     return own
 
 
-def _free_name(optimizer: torch.optim.Optimizer) -> str:
-    """What a count of steps is kept under: edits of several models may be on one optimiser."""
+def _edits_on(optimizer: torch.optim.Optimizer) -> list[KLEdit]:
     hooks: Any = optimizer._optimizer_step_pre_hooks.values()
     edits = [getattr(hook, "__self__", None) for hook in hooks]
-    taken = {edit._count for edit in edits if isinstance(edit, KLEdit)}
+    return [edit for edit in edits if isinstance(edit, KLEdit)]
+
+
+def _free_name(optimizer: torch.optim.Optimizer) -> str:
+    """What a count of steps is kept under: edits of several models may be on one optimiser."""
+    taken = {edit._count for edit in _edits_on(optimizer)}
     names = (f"{STEPS}_{number}" if number else STEPS for number in count())
     return next(name for name in names if name not in taken)
 
@@ -213,7 +228,7 @@ CURE = "build it after bayesianize: torch.optim.SGD(lb.param_groups(model, lr=..
 
 
 def _check_managed(optimizer: torch.optim.Optimizer, model: BayesianModel) -> None:
-    """The optimiser holds random parameters, and the KL of none of them is added by another."""
+    """The optimiser adds to losses, holds random parameters, and has no edit of the model yet."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ConfigError(
             "LBFGS compares losses, in which the KL would lack: keep it in the graph, "
@@ -224,17 +239,34 @@ def _check_managed(optimizer: torch.optim.Optimizer, model: BayesianModel) -> No
             "an optimiser with maximize=True would make the KL grow, for it is added as to a loss: "
             "leave maximize out and write loss = -log-likelihood"
         )
-    random = (p for _, _, q, base in model.posteriors() for p in (base, *q.parameters()))
-    own = {id(p) for p in random if isinstance(p, nn.Parameter)}  # a mask has none
-    managed = _held(optimizer)
-    for edit in model.edits():
-        if edit.optimizer() is optimizer or own & managed & edit.managed:
-            raise ConfigError(
-                "the KL edit is attached already and would count twice: handle.remove() comes "
-                "first, or no parameter is in two optimisers"
-            )
-    if own and not own & managed:
+    if any(edit.optimizer() is optimizer for edit in model.edits()):
+        raise ConfigError(
+            "the KL edit is attached already and would count twice: handle.remove() comes first"
+        )
+    own = _random(model)
+    if own and not own & _held(optimizer):
         raise ConfigError(f"the optimiser holds none of the model's random parameters; {CURE}")
+
+
+def _random(model: BayesianModel) -> set[int]:
+    """Identities of the parameters that the KL acts on; a mask has none."""
+    random = (p for _, _, q, base in model.posteriors() for p in (base, *q.parameters()))
+    return {id(p) for p in random if isinstance(p, nn.Parameter)}
+
+
+def _take_over(optimizer: torch.optim.Optimizer, model: BayesianModel) -> None:
+    """End what would count twice: edits of optimisers that hold some of the same parameters.
+
+    They are those of a fit that is over, or of a cell of a notebook that runs again, kept alive by
+    a trainer or a schedule of rates. One that steps on nevertheless raises.
+    """
+    for edit in _edits_on(optimizer):
+        if edit.model is model:  # it was taken over before
+            edit.remove()
+    shared = _random(model) & _held(optimizer)
+    for edit in model.edits():
+        if shared & edit.managed:
+            edit.attached = False
 
 
 def _warn_of_still_spreads(model: BayesianModel) -> None:
@@ -248,6 +280,25 @@ def _warn_of_still_spreads(model: BayesianModel) -> None:
             f"the optimiser holds none of the {len(added)} parameters that the conversion added: "
             f"the spread of the posterior stays as it is; {CURE}. If it shall stay, give these "
             "parameters requires_grad_(False)",
+            stacklevel=2,
+        )
+
+
+def _warn_of_the_mean_network(model: BayesianModel) -> None:
+    """A loss without draws teaches spreads nothing: they follow the KL up to their prior.
+
+    Asked of the pass before the first step, whatever called the layers, and while no edit has made
+    gradients of its own.
+    """
+    draws = model.method.is_random and not model.method.trains_as_point
+    first = all(edit.steps == 0 for edit in model.edits())
+    learns = any(p.grad is not None for p in model.net.parameters())
+    if draws and first and learns and model.scope.plan.mean:
+        mode = "train()" if model.training else "eval()"
+        warnings.warn(
+            "the loss of this step is that of the mean network, without a draw, so that what the "
+            f"method added learns from the KL alone (found the model in {mode}). Call the model "
+            "that bayesianize returned, not the network inside, and in train(): model.train()",
             stacklevel=2,
         )
 

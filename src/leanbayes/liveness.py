@@ -75,8 +75,8 @@ def _training_pass(model: BayesianModel, rows: Any) -> tuple[Uses, set[str]]:
     """What one pass used, and the keys that its output does not depend on."""
     with torch.enable_grad(), _tracing(model) as trace:
         output = call(model, rows)
-        dead = _disconnected(model, output)
-    return Counter(trace), dead
+        uses = Counter(trace)  # a block that the backward pass computes again is used once
+        return uses, _disconnected(model, output)
 
 
 def _uses_in_evaluation(model: BayesianModel, example: Any) -> Uses:
@@ -129,10 +129,31 @@ def _disconnected(model: BayesianModel, output: Any) -> set[str]:
     if not leaves:
         raise ConversionError(_without_gradient())
     total = torch.stack([leaf.double().sum() for leaf in leaves]).sum()
+    if _is_reentrant(leaves):
+        raise ConversionError(
+            "the network checkpoints activations with use_reentrant=True, where no gradient of a "
+            "single parameter can be asked for: convert first and turn checkpointing on after it, "
+            "or write use_reentrant=False. The network is unchanged"
+        )
     grads: Sequence[Tensor | None] = torch.autograd.grad(
         total, [p for _, p in named], allow_unused=True
     )
     return {key for (key, _), g in zip(named, grads, strict=True) if g is None}
+
+
+def _is_reentrant(outputs: Sequence[Tensor]) -> bool:
+    """True where a block of the graph hides its own graph until the backward pass makes it."""
+    waiting: list[Any] = [output.grad_fn for output in outputs]
+    seen: set[Any] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        if node.name() == "CheckpointFunctionBackward":
+            return True
+        seen.add(node)
+        waiting += [following for following, _ in node.next_functions]
+    return False
 
 
 def _without_gradient() -> str:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from leanbayes.ahead import (
     shared_noise,
 )
 from leanbayes.calibration import Calibration
-from leanbayes.errors import PlanError
+from leanbayes.errors import ConfigError, PlanError
 from leanbayes.layers.base import Host
 from leanbayes.linearise import linearised
 from leanbayes.methods.assignment import in_turn
@@ -52,6 +52,9 @@ class BayesianModel(nn.Module):
     net: nn.Module
     likelihood: nn.Module | None
     calibration: Calibration | None = None
+    # Hugging Face's Trainer asks whether a loss spans the parts of an accumulated batch; where the
+    # answer was yes, for the **kwargs of forward, means of parts were summed and not averaged.
+    accepts_loss_kwargs: bool = False
 
     def __init__(
         self,
@@ -268,7 +271,15 @@ class BayesianModel(nn.Module):
     def edits(self) -> list[Any]:
         """The attached edits of this very model, one an optimiser."""
         handles = [reference() for reference in self._edits]
-        return [h for h in handles if h is not None and h.attached and h.model is self]
+        own = [h for h in handles if h is not None and h.attached and h.model is self]
+        return [h for h in own if h.optimizer() is not None]
+
+    def _replicate_for_data_parallel(self) -> NoReturn:
+        raise ConfigError(
+            "nn.DataParallel runs copies of a model in threads, and all of them would follow one "
+            "plan: expected one process a GPU with DistributedDataParallel, found DataParallel. "
+            "Start the script by torchrun, or show it one GPU (CUDA_VISIBLE_DEVICES=0)"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # Weak references neither pickle nor belong to a copy.

@@ -6,7 +6,7 @@ groups survive everything that splits rows further (windows, patches), which a r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -247,9 +247,17 @@ def unfold(outputs: Any, times: int) -> Any:
     return pytree.tree_map_only(Tensor, lambda x: x.reshape(times, -1, *x.shape[1:]), outputs)
 
 
+def as_dict(inputs: Any) -> Any:
+    """Keywords in a mapping that is no dict (a tokenizer's `BatchEncoding`) as a dict.
+
+    Pytrees know exactly that class: of another one no tensor would be moved, repeated or cut.
+    """
+    return dict(inputs) if isinstance(inputs, Mapping) else inputs
+
+
 def call(module: torch.nn.Module, inputs: Any, **kwargs: Any) -> Any:
     """Call a module with a tensor, a tuple of arguments or a dict of keyword arguments."""
-    if isinstance(inputs, dict):
+    if isinstance(inputs, Mapping):
         return module(**inputs, **kwargs)
     if isinstance(inputs, (tuple, list)):
         return module(*inputs, **kwargs)

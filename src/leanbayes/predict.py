@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,7 +40,7 @@ from leanbayes.modes import (
     uncompiled,
 )
 from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource
-from leanbayes.plan import MEAN, Plan, Run, call, count_rows, fold, unfold
+from leanbayes.plan import MEAN, Plan, Run, as_dict, call, count_rows, fold, unfold
 from leanbayes.prediction import Prediction
 from leanbayes.prefix import check_same, sequential_run, trunk_run
 
@@ -69,7 +69,8 @@ def predict(  # noqa: PLR0913
     Args:
         model: A BayesianModel, or its DDP, FSDP2 or compiled wrapper.
         inputs: A tensor, a tuple of arguments, a dict of keywords; or a loader (or list) of inputs
-            with targets, which are ignored, or a loader of inputs alone.
+            with targets, which are ignored, or of dicts, which the network gets whole, labels
+            included; or a loader of inputs alone.
         likelihood: How outputs become probabilities; by default the one kept with the model.
         samples: Number of draws: 20 by default, the number of members for ensembles of points.
         seed: Makes the draws repeatable; without one the seed comes from the global generator.
@@ -368,18 +369,19 @@ def device_of(model: nn.Module) -> torch.device:
 def batches_of(inputs: Any, model: BayesianModel) -> Iterator[Any]:
     """The inputs as batches on the model's device."""
     device = device_of(model)
-    single = isinstance(inputs, (Tensor, tuple, list, dict)) and not _is_batches(inputs)
+    single = isinstance(inputs, (Tensor, tuple, list, Mapping)) and not _is_batches(inputs)
     if not single and not isinstance(inputs, Iterable):
         raise ConfigError(
             f"predict takes a tensor, a tuple, a dict or a loader; found {type(inputs).__name__}"
         )
     for batch in [inputs] if single else (_without_target(item) for item in inputs):
-        yield pytree.tree_map_only(Tensor, lambda x: x.to(device), batch)
+        yield pytree.tree_map_only(Tensor, lambda x: x.to(device), as_dict(batch))
 
 
 def _is_batches(inputs: Any) -> bool:
-    """True of a list of (inputs, targets), as training takes one; other lists are arguments."""
-    return isinstance(inputs, list) and all(isinstance(item, (tuple, list)) for item in inputs)
+    """True of a list of (inputs, targets) or of dicts; lists of tensors are arguments."""
+    batches = (tuple, list, Mapping)
+    return isinstance(inputs, list) and all(isinstance(item, batches) for item in inputs)
 
 
 def _without_target(item: Any) -> Any:

@@ -120,3 +120,28 @@ def test_another_pass_before_backward_does_not_change_what_is_recomputed(noisy, 
         loss_of(model, inputs).backward()
         found.append({name: grad.clone() for name, grad in gradients(model).items()})
     assert_equal(*found)
+
+
+def test_a_network_that_checkpoints_already_is_proved_as_one_that_does_not():
+    """Recomputation in the backward pass of the proof is no second use: it would share a draw."""
+    x = torch.randn(ROWS, 5)
+    models = []
+    for saving in (False, True):
+        net = Stack()
+        net.saving = saving
+        models.append(lb.bayesianize(net, lb.MeanField(init_std=0.3), example=x))
+    assert models[0].shared == models[1].shared == []
+
+
+class Reentrant(Stack):
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x.requires_grad_(), use_reentrant=True)
+        return self.head(x)
+
+
+def test_reentrant_checkpoints_before_the_conversion_are_told_what_to_write():
+    net = Reentrant()
+    with pytest.raises(lb.ConversionError, match="convert first and turn checkpointing on after"):
+        lb.bayesianize(net, lb.MeanField(), example=torch.randn(ROWS, 5))
+    assert type(net.head) is nn.Linear

@@ -193,6 +193,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:the loss of this step is that of the mean")  # there is none
 @pytest.mark.parametrize("method", SETTINGS, ids=[f"{i}-{m.name}" for i, m in enumerate(SETTINGS)])
 def test_the_edit_is_the_gradient_of_the_models_kl_under_every_rule(method):
     """Closed forms must reduce over the members as the method says."""

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from leanbayes.errors import DataError, PlanError
 from leanbayes.noise import key_seed
-from leanbayes.plan import count_rows
+from leanbayes.plan import as_dict, count_rows
 from leanbayes.train.keyed import Keyed, Stream, Worker, guarded, kept
 from leanbayes.train.order import Order
 
@@ -272,7 +272,7 @@ def _parts(batches: Any) -> list[Any]:
 def pair(batch: Any) -> Batch:
     """A batch as (inputs, targets)."""
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
-        return batch[0], batch[1]
+        return as_dict(batch[0]), batch[1]
     size = f" of {len(batch)}" if isinstance(batch, (tuple, list, dict)) else ""
     raise DataError(
         f"a batch is a {type(batch).__name__}{size}; expected a pair (inputs, targets). Several "
