@@ -139,7 +139,9 @@ def converted(other: Other, method: Any) -> lb.BayesianModel:
         method = lb.Partial(rate=0.05, criterion="magnitude", select=select)
     elif isinstance(method, lb.SharedEnsemble):
         method = lb.SharedEnsemble(members=4, select=select)
-    elif not isinstance(method, lb.Compose):
+    elif isinstance(method, lb.Compose):
+        method = lb.Compose([(select, lb.RankOne())])
+    else:
         method = type(method)(select=select)
     return lb.bayesianize(net, method, example=x, likelihood=lb.Categorical())
 
