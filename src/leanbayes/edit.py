@@ -16,6 +16,7 @@ from leanbayes.errors import ConfigError
 from leanbayes.model import BayesianModel, reshard, unwrap
 from leanbayes.objective import checked_num_data
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of
+from leanbayes.posteriors.shards import local_part
 
 Schedule = Callable[[int], float]
 STEPS = "kl_steps"
@@ -288,12 +289,11 @@ def _warn_of_the_mean_network(model: BayesianModel) -> None:
     """A loss without draws teaches spreads nothing: they follow the KL up to their prior.
 
     Asked of the pass before the first step, whatever called the layers, and while no edit has made
-    gradients of its own.
+    gradients of its own. Gradients of zero are of no loss: the step is that of the KL alone.
     """
     draws = model.method.is_random and not model.method.trains_as_point
     first = all(edit.steps == 0 for edit in model.edits())
-    learns = any(p.grad is not None for p in model.net.parameters())
-    if draws and first and learns and model.scope.plan.mean:
+    if draws and first and model.scope.plan.mean and _has_gradient(model.net):
         mode = "train()" if model.training else "eval()"
         warnings.warn(
             "the loss of this step is that of the mean network, without a draw, so that what the "
@@ -301,6 +301,11 @@ def _warn_of_the_mean_network(model: BayesianModel) -> None:
             "that bayesianize returned, not the network inside, and in train(): model.train()",
             stacklevel=2,
         )
+
+
+def _has_gradient(net: nn.Module) -> bool:
+    grads = (local_part(p.grad) for p in net.parameters() if p.grad is not None)
+    return any(bool(grad.any()) for grad in grads)
 
 
 def _refuse_scaled(optimizer: torch.optim.Optimizer) -> None:
