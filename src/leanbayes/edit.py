@@ -16,6 +16,7 @@ from leanbayes.errors import ConfigError
 from leanbayes.model import BayesianModel, reshard, unwrap
 from leanbayes.objective import checked_num_data
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of
+from leanbayes.posteriors.shards import local_part
 
 Schedule = Callable[[int], float]
 STEPS = "kl_steps"
@@ -288,11 +289,13 @@ def _warn_of_the_mean_network(model: BayesianModel) -> None:
     """A loss without draws teaches spreads nothing: they follow the KL up to their prior.
 
     Asked of the pass before the first step, whatever called the layers, and while no edit has made
-    gradients of its own.
+    gradients of its own. Gradients of 0 are those of a step that only makes the optimiser's state,
+    as distributed checkpoints take one.
     """
     draws = model.method.is_random and not model.method.trains_as_point
     first = all(edit.steps == 0 for edit in model.edits())
-    learns = any(p.grad is not None for p in model.net.parameters())
+    grads = (p.grad for p in model.net.parameters() if p.grad is not None)
+    learns = any(bool(local_part(grad).any()) for grad in grads)
     if draws and first and learns and model.scope.plan.mean:
         mode = "train()" if model.training else "eval()"
         warnings.warn(

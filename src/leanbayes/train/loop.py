@@ -239,10 +239,11 @@ class Trainer:
         if self.feed.validation is not None and (last or step % self._evaluate_every == 0):
             saved = self._evaluate()
         stop = self._asked_to_stop()
-        due = stop is not None or step % self._save_every == 0
-        if due and not saved and not last and not self.progress.stopped:
+        if last or self.progress.stopped:  # the end of the run saves it, a signal or not
+            return
+        if not saved and (stop is not None or step % self._save_every == 0):
             self._save()
-        if stop is not None and not last:
+        if stop is not None:
             self._leave(stop)
 
     @property
