@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from leanbayes.errors import ConfigError, DataError
-from leanbayes.likelihood import Categorical, Gaussian, Likelihood
+from leanbayes.likelihood import Categorical, Likelihood, RealTargets
 from leanbayes.train.order import Order, check_sizes, check_whole
 from leanbayes.train.resident import Bytes, Residents
 from leanbayes.train.sizes import common_length, counted_sizes, known_sizes, length
@@ -202,9 +202,9 @@ def num_elements(train: Any, likelihood: Likelihood) -> int:
     reader = batches.reader
     first = reader.first()
     in_memory = isinstance(reader, Tensors | Residents)
-    if not in_memory and _one_a_row(first, likelihood) and _all_count(first, likelihood):
+    if not in_memory and _one_a_row(first) and _all_count(first, likelihood):
         return batches.num_data
-    if isinstance(likelihood, Gaussian) or _sums_rows(first[1], likelihood):
+    if isinstance(likelihood, RealTargets) or _sums_rows(first[1], likelihood):
         return batches.num_data
     if _all_alike(reader, likelihood):
         return batches.num_data * int(first[1][0].numel())
@@ -217,11 +217,9 @@ def num_elements(train: Any, likelihood: Likelihood) -> int:
     return total if rows == batches.num_data else max(1, round(total * batches.num_data / rows))
 
 
-def _one_a_row(batch: Batch, likelihood: Likelihood) -> bool:
-    inputs, targets = batch
-    if isinstance(likelihood, Gaussian) or not isinstance(targets, Tensor):
-        return True
-    return targets.numel() == rows_of((inputs, targets))
+def _one_a_row(batch: Batch) -> bool:
+    targets = batch[1]
+    return not isinstance(targets, Tensor) or targets.numel() == rows_of(batch)
 
 
 def _all_count(batch: Batch, likelihood: Likelihood) -> bool:

@@ -166,7 +166,7 @@ class Trainer:
         if validation is not None and config.monitor not in names:
             raise ConfigError(f"monitor is one of {', '.join(names)}; found {config.monitor!r}")
         runtime.seed(config.seed)
-        smallest = max(self.model.method.index_members, fewest_in_part(self.model, config))
+        smallest = fewest_in_part(self.model, config)
         self.feed = Feed(train, validation, ood, config, runtime, smallest=smallest)
         num_data = self.feed.num_data(self.likelihood)
         self.steps_per_epoch = self.feed.steps_per_epoch

@@ -181,7 +181,8 @@ class Stepper:
 
 def fewest_in_part(model: BayesianModel, config: FitConfig) -> int:
     """Rows that a part of a batch needs: members that are dealt out to rows want one each."""
-    copies = config.samples * model.method.repeats
+    samples = 1 if config.batchnorm == "refresh" else config.samples  # it draws once a row
+    copies = samples * model.method.repeats
     try:
         with kept():  # a rule that draws members needs no row for each
             model.training_plan(copies, copies, 0)
