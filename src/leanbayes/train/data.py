@@ -201,6 +201,7 @@ def num_elements(train: Any, likelihood: Likelihood) -> int:
     batches = train if isinstance(train, Batches) else Batches(train, batch_size=128, seed=0)
     reader = batches.reader
     first = reader.first()
+    _check_targets(first[1])
     in_memory = isinstance(reader, Tensors | Residents)
     if not in_memory and _one_a_row(first) and _all_count(first, likelihood):
         return batches.num_data
@@ -217,14 +218,21 @@ def num_elements(train: Any, likelihood: Likelihood) -> int:
     return total if rows == batches.num_data else max(1, round(total * batches.num_data / rows))
 
 
+def _check_targets(targets: Any) -> None:
+    if not isinstance(targets, Tensor):
+        raise DataError(
+            f"the targets of a batch are a {type(targets).__name__}, expected a tensor of as many "
+            "rows as the inputs: write torch.tensor(targets) in the collate_fn"
+        )
+
+
 def _one_a_row(batch: Batch) -> bool:
-    targets = batch[1]
-    return not isinstance(targets, Tensor) or targets.numel() == rows_of(batch)
+    return bool(batch[1].numel() == rows_of(batch))
 
 
 def _all_count(batch: Batch, likelihood: Likelihood) -> bool:
     """True where every row of a batch has a label."""
-    if not isinstance(likelihood, Categorical) or not isinstance(batch[1], Tensor):
+    if not isinstance(likelihood, Categorical):
         return True
     return _labelled(batch[1], likelihood) == rows_of(batch)
 
@@ -235,10 +243,10 @@ def _targets_of(reader: Source) -> Iterable[Tensor]:
     return (targets for _, targets in reader.every())
 
 
-def _sums_rows(targets: Any, likelihood: Likelihood) -> bool:
+def _sums_rows(targets: Tensor, likelihood: Likelihood) -> bool:
     """True where the log-probability of a row is one number, tried with targets as outputs."""
-    if isinstance(likelihood, Categorical) or not isinstance(targets, Tensor):
-        return not isinstance(targets, Tensor)
+    if isinstance(likelihood, Categorical):
+        return False
     device = next((t.device for t in _tensors_of(likelihood)), targets.device)
     row = targets[:1].to(device)
     try:
