@@ -298,7 +298,7 @@ class Trainer:
         if math.isnan(value):  # any number compares as worse than it: nothing would be best again
             warnings.warn(
                 f"{name} of the validation data is nan, which is never the best: look for missing "
-                "values among them",
+                "values among them, and whether any of them has a label",
                 stacklevel=6,
             )
             return False
