@@ -289,7 +289,8 @@ def _warn_of_the_mean_network(model: BayesianModel) -> None:
     """A loss without draws teaches spreads nothing: they follow the KL up to their prior.
 
     Asked of the pass before the first step, whatever called the layers, and while no edit has made
-    gradients of its own. Gradients of zero are of no loss: the step is that of the KL alone.
+    gradients of its own. Gradients of 0 are of no loss: distributed checkpoints take such a step to
+    make the optimiser's state.
     """
     draws = model.method.is_random and not model.method.trains_as_point
     first = all(edit.steps == 0 for edit in model.edits())

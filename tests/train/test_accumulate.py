@@ -92,3 +92,20 @@ def test_there_may_be_fewer_ood_inputs_than_parts(passes):
     model = model_of()
     result = lb.fit(model, problem(), lb.Categorical(), ood=(x, torch.zeros(8)), config=config)
     assert result.steps == 2
+
+
+def test_the_kl_in_the_graph_counts_once_where_a_batch_has_no_label():
+    """Parts were weighted by their labels, all of them by 0, and the KL with them."""
+    targets = problem()[1]
+    targets[12:24] = -100
+    inputs = problem()[0].double().split(12)
+    batches = list(zip(inputs, targets.split(12), strict=True))
+    found = []
+    for accumulate in (1, 3):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = lb.bayesianize(Rows().double(), lb.MeanField(init_std=0))
+        config = settings(accumulate=accumulate, kl="graph", steps=4)
+        lb.fit(model, batches, lb.Categorical(), config=config)
+        found.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)

@@ -49,6 +49,8 @@ def test_labels_in_range_and_ignored_ones_pass():
     check_labels(torch.tensor([7]), lb.Categorical())
     check_labels(torch.empty(0, dtype=torch.long), lb.Categorical(), classes=3)
     check_labels(torch.tensor([0, 1], dtype=torch.uint8), lb.Categorical(), classes=2)
+    # Compared as bytes, 200 would be -56, and label 0 above it.
+    check_labels(torch.tensor([0, 9, -100], dtype=torch.int8), lb.Categorical(), classes=200)
 
 
 def test_labels_of_other_kinds_are_checked_by_their_likelihood():

@@ -167,10 +167,12 @@ def test_a_distributed_sampler_is_told_of_the_epoch():
 
 
 def test_an_own_batch_sampler_is_used_as_it_is():
-    sampler = BatchSampler(SubsetRandomSampler(range(10)), 4, drop_last=False)
-    loader = DataLoader(Numbers(), batch_sampler=sampler)
+    """It was taken to draw from all examples, so that the KL of a subset counted too little."""
+    subset = SubsetRandomSampler(range(10))
+    loader = DataLoader(Numbers(), batch_sampler=BatchSampler(subset, 4, drop_last=False))
     batches = make(loader, smallest=3)
-    assert (batches.num_data, batches.steps_per_epoch, batches.batch_size) == (N, 2, 4)
+    assert (batches.num_data, batches.steps_per_epoch, batches.batch_size) == (10, 2, 4)
+    assert make(DataLoader(Numbers(), 4, sampler=subset), smallest=3).num_data == 10
     assert rows(loader, smallest=3, start=1) == rows(loader, smallest=3)[1:]
 
 

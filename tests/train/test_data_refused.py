@@ -3,8 +3,10 @@
 import pytest
 import torch
 from data_cases import Flow, N, Numbers, make, ready, tensors
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import leanbayes as lb
 from leanbayes.errors import ConfigError, DataError
 
 
@@ -36,6 +38,15 @@ from leanbayes.errors import ConfigError, DataError
 def test_data_that_cannot_be_used_are_refused_in_words(train, words):
     with pytest.raises(DataError, match=words):
         make(train)
+
+
+@pytest.mark.parametrize("targets", [[0, 1, 0, 1], {"y": torch.zeros(4)}, torch.zeros(4).numpy()])
+def test_targets_that_are_no_tensor_are_refused_before_the_training(targets):
+    """They ended a step with an AttributeError."""
+    train = [(torch.zeros(4, 2), targets)]
+    words = f"the targets of a batch are a {type(targets).__name__}.*torch.tensor"
+    with pytest.raises(DataError, match=words):
+        lb.fit(lb.bayesianize(nn.Linear(2, 2), lb.MAP()), train, lb.Categorical())
 
 
 class NoLength:

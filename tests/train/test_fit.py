@@ -237,6 +237,16 @@ def test_figures_that_are_no_numbers_are_never_the_best(broken):
     assert result.best == min(finite, default=None)
 
 
+def test_validation_data_without_a_label_have_no_figures():
+    """They had an nll of 0, the best there is, and patience ended the run."""
+    data, config = problem(24), settings(epochs=2, steps=None)
+    held = data[0], torch.full_like(data[1], -100)
+    with pytest.warns(UserWarning, match=r"nll .* is nan.*has a label"):
+        result = lb.fit(model_of(), data, lb.Categorical(), validation=held, config=config)
+    assert result.best is None
+    assert all(math.isnan(row["nll"]) and math.isnan(row["accuracy"]) for row in result.history)
+
+
 def test_the_regulariser_takes_its_own_loader():
     torch.manual_seed(0)
     far = 5 * torch.randn(40, 1, 4, 4)

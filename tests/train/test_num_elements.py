@@ -116,6 +116,10 @@ def test_several_binary_labels_count_each_without_a_pass():
 def test_a_row_of_a_regression_is_one_datum_however_many_targets():
     for train in (Several(), collated(Several()), [collated(Several())]):
         assert num_elements(train, lb.Gaussian(learn=True)) == 7
+    dataset = Several(1000)
+    batches = Batches(dataset, batch_size=8, seed=0)
+    assert num_elements(batches, lb.HeteroscedasticGaussian()) == 1000
+    assert dataset.reads == 8  # looked at, not read through
 
 
 class SummedBernoulli(lb.Bernoulli):

@@ -2,8 +2,10 @@
 
 import json
 import os
+import random
 import signal
 
+import numpy as np
 import pytest
 import torch
 from fit_cases import At, digest, model_of, problem, settings
@@ -79,6 +81,22 @@ def test_random_examples_repeat_in_the_middle_of_an_epoch(workers, tmp_path):
     assert digest(again) == digest(whole)
 
 
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_an_augmentation_may_draw_from_any_generator(draw, tmp_path):
+    """The look at the labels that begins every call augments a row, and took a number for it."""
+
+    def go(folder, callbacks=()):
+        model, config = model_of(), settings(folder=str(folder), save_every=1, log_every=1)
+        options = {"augment": lambda x: x + float(draw()), "config": config}
+        lb.fit(model, problem(), lb.Categorical(), callbacks=callbacks, **options)
+        return digest(model)
+
+    whole = go(tmp_path / "whole")
+    with pytest.raises(Crash):
+        go(tmp_path / "cut", [At(5, crash)])
+    assert go(tmp_path / "cut") == whole
+
+
 def test_a_finished_run_is_left_as_it_is(tmp_path):
     first, result = run(tmp_path / "run")
     second, again = run(tmp_path / "run")
@@ -127,6 +145,27 @@ def test_a_signal_saves_and_ends_with_its_code(number, code, tmp_path, capsys):
     assert "goes on from here" in capsys.readouterr().out
     again, _ = run(tmp_path / "cut")
     assert digest(again) == digest(whole)
+
+
+class Impatient(lb.Callback):
+    """Sends a signal when the first evaluation is through."""
+
+    def on_evaluate(self, run, _figures):
+        if run.step == 8:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_to_a_run_that_has_just_stopped_lets_it_end(tmp_path):
+    """It said that all was saved, and the steps since the last checkpoint were not."""
+    options = {"folder": str(tmp_path / "run"), "evaluate_every": 4, "save_every": 100}
+    still = {"lr": 0.0, "batchnorm": "frozen", "patience": 1}
+    config = settings(steps=100, **options, **still)
+    model, data = model_of(lb.MAP()), problem()
+    results = [
+        lb.fit(model, data, lb.Categorical(), validation=data, config=config, callbacks=calls)
+        for calls in ([Impatient()], [])
+    ]
+    assert [(r.steps, r.stopped) for r in results] == [(8, "no better nll in 1 evaluations")] * 2
 
 
 class Signalling(Dataset):

@@ -52,9 +52,19 @@ def test_batches_of_one_row_are_refused_where_batchnorm_cannot_take_them():
         lb.fit(model_of(net=Flat()), problem(), lb.Categorical(), config=settings(batch_size=1))
 
 
-def test_statistics_are_taken_of_batches_that_have_a_row_for_every_member():
+@pytest.mark.parametrize("kind", ["drawn", "in turns"])
+def test_batches_may_have_fewer_rows_than_members_that_need_none(kind):
+    """They were refused, in a default of SharedEnsemble too, and short last ones left out."""
+    drawn, turns = lb.SharedEnsemble(members=20), lb.DeepEnsemble(members=20, assign="turns")
+    model = model_of(drawn if kind == "drawn" else turns)
+    config = settings(steps=None, epochs=1)
+    assert lb.fit(model, problem(49), lb.Categorical(), config=config).steps == 5
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_statistics_are_taken_of_batches_that_have_a_row_for_every_member(samples):
     """It failed when the training was over."""
-    config = settings(steps=None, epochs=1, batchnorm="refresh")
+    config = settings(steps=None, epochs=1, batchnorm="refresh", samples=samples)
     model = model_of(lb.RankOne(members=4))
     assert lb.fit(model, problem(49), lb.Categorical(), config=config).steps == 4
     assert model.net.norm.num_batches_tracked == 4

@@ -16,6 +16,7 @@ from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, tensor_of
 from leanbayes.model import BayesianModel
 from leanbayes.plan import MEAN, call, count_rows
 from leanbayes.prediction import is_label
+from leanbayes.train.keyed import kept
 from leanbayes.train.spread import sigma_statistics as sigma_statistics
 from leanbayes.train.spread import warn_posterior as warn_posterior
 from leanbayes.untouched import untouched
@@ -60,7 +61,8 @@ def count_classes(
         cut = x.dim() > 0 and x.shape[0] == rows and not model.sequence_first
         return (x[:1] if cut else x).to(device)
 
-    with untouched(model), torch.no_grad():
+    # An augmentation may draw from the generators of Python and numpy, too.
+    with kept(), untouched(model), torch.no_grad():
         model.eval()
         inputs = pytree.tree_map_only(Tensor, first, inputs)
         inputs = inputs if augment is None else augment(inputs)
@@ -103,6 +105,7 @@ def _check_classes(targets: Tensor, ignored: int, classes: int | None) -> None:
     low, high = (int(x) for x in torch.aminmax(targets))
     if low >= 0 and (classes is None or high < classes):
         return
+    targets = targets.long()  # bytes compare with 200 as with -56
     wrong = (targets < 0) if classes is None else (targets < 0) | (targets >= classes)
     places = (wrong & is_label(targets, ignored)).flatten().nonzero().flatten()
     if places.numel():

@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from leanbayes.errors import ConfigError, DataError
-from leanbayes.likelihood import Categorical, Gaussian, Likelihood
+from leanbayes.likelihood import Categorical, Likelihood, RealTargets
 from leanbayes.train.order import Order, check_sizes, check_whole
 from leanbayes.train.resident import Bytes, Residents
 from leanbayes.train.sizes import common_length, counted_sizes, known_sizes, length
@@ -201,10 +201,11 @@ def num_elements(train: Any, likelihood: Likelihood) -> int:
     batches = train if isinstance(train, Batches) else Batches(train, batch_size=128, seed=0)
     reader = batches.reader
     first = reader.first()
+    _check_targets(first[1])
     in_memory = isinstance(reader, Tensors | Residents)
-    if not in_memory and _one_a_row(first, likelihood) and _all_count(first, likelihood):
+    if not in_memory and _one_a_row(first) and _all_count(first, likelihood):
         return batches.num_data
-    if isinstance(likelihood, Gaussian) or _sums_rows(first[1], likelihood):
+    if isinstance(likelihood, RealTargets) or _sums_rows(first[1], likelihood):
         return batches.num_data
     if _all_alike(reader, likelihood):
         return batches.num_data * int(first[1][0].numel())
@@ -217,16 +218,21 @@ def num_elements(train: Any, likelihood: Likelihood) -> int:
     return total if rows == batches.num_data else max(1, round(total * batches.num_data / rows))
 
 
-def _one_a_row(batch: Batch, likelihood: Likelihood) -> bool:
-    inputs, targets = batch
-    if isinstance(likelihood, Gaussian) or not isinstance(targets, Tensor):
-        return True
-    return targets.numel() == rows_of((inputs, targets))
+def _check_targets(targets: Any) -> None:
+    if not isinstance(targets, Tensor):
+        raise DataError(
+            f"the targets of a batch are a {type(targets).__name__}, expected a tensor of as many "
+            "rows as the inputs: write torch.tensor(targets) in the collate_fn"
+        )
+
+
+def _one_a_row(batch: Batch) -> bool:
+    return bool(batch[1].numel() == rows_of(batch))
 
 
 def _all_count(batch: Batch, likelihood: Likelihood) -> bool:
     """True where every row of a batch has a label."""
-    if not isinstance(likelihood, Categorical) or not isinstance(batch[1], Tensor):
+    if not isinstance(likelihood, Categorical):
         return True
     return _labelled(batch[1], likelihood) == rows_of(batch)
 
@@ -237,10 +243,10 @@ def _targets_of(reader: Source) -> Iterable[Tensor]:
     return (targets for _, targets in reader.every())
 
 
-def _sums_rows(targets: Any, likelihood: Likelihood) -> bool:
+def _sums_rows(targets: Tensor, likelihood: Likelihood) -> bool:
     """True where the log-probability of a row is one number, tried with targets as outputs."""
-    if isinstance(likelihood, Categorical) or not isinstance(targets, Tensor):
-        return not isinstance(targets, Tensor)
+    if isinstance(likelihood, Categorical):
+        return False
     device = next((t.device for t in _tensors_of(likelihood)), targets.device)
     row = targets[:1].to(device)
     try:

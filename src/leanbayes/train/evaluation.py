@@ -59,8 +59,7 @@ def evaluate_in_training(  # noqa: PLR0913
         sums = runtime.mean(sums.to(runtime.device)).cpu() * world
     if sums[3] > 0:
         return None
-    count = sums[2].clamp_min(1)
-    nll, score = (sums[:2] / count).tolist()
+    nll, score = (sums[:2] / sums[2]).tolist()  # nan where nothing has a label, no perfect 0
     return dict(zip(figure_names(likelihood), (nll, score**0.5 if keep else score), strict=True))
 
 

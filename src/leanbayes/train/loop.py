@@ -166,7 +166,7 @@ class Trainer:
         if validation is not None and config.monitor not in names:
             raise ConfigError(f"monitor is one of {', '.join(names)}; found {config.monitor!r}")
         runtime.seed(config.seed)
-        smallest = max(self.model.method.index_members, fewest_in_part(self.model, config))
+        smallest = fewest_in_part(self.model, config)
         self.feed = Feed(train, validation, ood, config, runtime, smallest=smallest)
         num_data = self.feed.num_data(self.likelihood)
         self.steps_per_epoch = self.feed.steps_per_epoch
@@ -239,10 +239,11 @@ class Trainer:
         if self.feed.validation is not None and (last or step % self._evaluate_every == 0):
             saved = self._evaluate()
         stop = self._asked_to_stop()
-        due = stop is not None or step % self._save_every == 0
-        if due and not saved and not last and not self.progress.stopped:
+        if last or self.progress.stopped:  # the end of the run saves it, a signal or not
+            return
+        if not saved and (stop is not None or step % self._save_every == 0):
             self._save()
-        if stop is not None and not last:
+        if stop is not None:
             self._leave(stop)
 
     @property
@@ -297,7 +298,7 @@ class Trainer:
         if math.isnan(value):  # any number compares as worse than it: nothing would be best again
             warnings.warn(
                 f"{name} of the validation data is nan, which is never the best: look for missing "
-                "values among them",
+                "values among them, and whether any of them has a label",
                 stacklevel=6,
             )
             return False

@@ -68,17 +68,17 @@ def known_sizes(batches: Any, seed: int, smallest: int) -> Sizes | None:
 
 def _sizes_of_sampler(loader: DataLoader[Any], seed: int, smallest: int) -> Sizes | None:
     """Of a loader with a batch_sampler of its own that has a length: indices are read, no data."""
-    most, examples = _size(loader.batch_sampler), _size(loader.dataset)
-    if most is None or examples is None or loader.batch_sampler is None:
+    most = _size(loader.batch_sampler)
+    if most is None or _size(loader.dataset) is None or loader.batch_sampler is None:
         return None
     indices = islice(epoch_of(loader.batch_sampler, seed, 0), most)
     rows = [len(batch) for batch in indices]
-    return examples, sum(count >= smallest for count in rows), max(rows, default=0)
+    return _examples(loader), sum(count >= smallest for count in rows), max(rows, default=0)
 
 
 def _examples(loader: DataLoader[Any]) -> int:
     """Examples that a loader with a sampler of its own can read: a subset where it says so."""
-    sampler: Any = loader.sampler
+    sampler: Any = getattr(loader.batch_sampler, "sampler", None)
     if isinstance(sampler, SubsetRandomSampler):
         return len(sampler.indices)
     return length(loader.dataset)

@@ -181,7 +181,8 @@ class Stepper:
 
 def fewest_in_part(model: BayesianModel, config: FitConfig) -> int:
     """Rows that a part of a batch needs: members that are dealt out to rows want one each."""
-    copies = config.samples * model.method.repeats
+    samples = 1 if config.batchnorm == "refresh" else config.samples  # it draws once a row
+    copies = samples * model.method.repeats
     try:
         with kept():  # a rule that draws members needs no row for each
             model.training_plan(copies, copies, 0)
@@ -194,7 +195,10 @@ def fewest_in_part(model: BayesianModel, config: FitConfig) -> int:
 def _pieces(
     batch: tuple[Any, Any], ood: Any, pieces: int, likelihood: Likelihood
 ) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Parts of a batch with their shares of its labels and of its OOD inputs; some have none."""
+    """Parts of a batch with two shares: of its labels, and of its OOD inputs (else of its rows).
+
+    Labels may all lack, rows never do; some parts have no OOD inputs.
+    """
     if pieces == 1:
         yield 1.0, 1.0, batch, ood
         return
@@ -203,17 +207,16 @@ def _pieces(
     for k in range(pieces):
         first, last = (rows * i // pieces for i in (k, k + 1))
         part = _rows(batch, rows, first, last)
-        share = _share(part[1], batch[1], likelihood)
-        if ood is None:
-            yield share, share, part, None
-            continue
-        first, last = (ood_rows * i // pieces for i in (k, k + 1))
-        beside = _rows(ood, ood_rows, first, last) if last > first else None
-        yield share, (last - first) / ood_rows, part, beside
+        share, other, beside = _share(part[1], batch[1], likelihood), (last - first) / rows, None
+        if ood is not None:
+            first, last = (ood_rows * i // pieces for i in (k, k + 1))
+            other = (last - first) / ood_rows
+            beside = _rows(ood, ood_rows, first, last) if last > first else None
+        yield share, other, part, beside
 
 
 def _weighed(found: Objective, share: Any, other: Any) -> Tensor:
-    """The NLL of a part by its labels, what else is in the loss by its OOD inputs."""
+    """The NLL of a part by its labels; what else is in the loss, by shares that add up to 1."""
     loss: Tensor = found.loss * other + found.nll * (share - other)
     return loss
 
