@@ -29,6 +29,7 @@ from leanbayes.settle import settle
 from leanbayes.surgery import (
     NO_PARAMETER,
     PARAMETRISED,
+    Flag,
     Survey,
     convert,
     mark_ends,
@@ -117,11 +118,11 @@ def assemble(draft: Draft, example: Any = None) -> BayesianModel:
     base = sum(_size(p) for p in net.parameters())
     _host_attention_of(draft)
     tie(net, draft.sites, draft.slots)
-    scope = Scope()
-    flags = convert(net, draft.sites, draft.slots, scope)
-    if draft.method.silences_dropout:
-        flags += switch_dropout_off(net)
+    scope, flags = Scope(), list[Flag]()
     try:
+        flags += convert(net, draft.sites, draft.slots, scope)
+        if draft.method.silences_dropout:
+            flags += switch_dropout_off(net)
         report = _report(draft, base, has_example=example is not None)
         model = BayesianModel(net, draft.method, scope, report, likelihood=draft.likelihood)
         model.flags, model.fingerprint = flags, fingerprint

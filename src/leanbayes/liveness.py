@@ -75,8 +75,7 @@ def _training_pass(model: BayesianModel, rows: Any) -> tuple[Uses, set[str]]:
     """What one pass used, and the keys that its output does not depend on."""
     with torch.enable_grad(), _tracing(model) as trace:
         output = call(model, rows)
-        uses = Counter(trace)  # a block that the backward pass computes again is used once
-        return uses, _disconnected(model, output)
+    return Counter(trace), _disconnected(model, output)
 
 
 def _uses_in_evaluation(model: BayesianModel, example: Any) -> Uses:
@@ -128,32 +127,33 @@ def _disconnected(model: BayesianModel, output: Any) -> set[str]:
         return set()
     if not leaves:
         raise ConversionError(_without_gradient())
-    total = torch.stack([leaf.double().sum() for leaf in leaves]).sum()
-    if _is_reentrant(leaves):
-        raise ConversionError(
-            "the network checkpoints activations with use_reentrant=True, where no gradient of a "
-            "single parameter can be asked for: convert first and turn checkpointing on after it, "
-            "or write use_reentrant=False. The network is unchanged"
-        )
-    grads: Sequence[Tensor | None] = torch.autograd.grad(
-        total, [p for _, p in named], allow_unused=True
-    )
-    return {key for (key, _), g in zip(named, grads, strict=True) if g is None}
+    reached = _reached(leaves)
+    return {key for key, p in named if id(p) not in reached}
 
 
-def _is_reentrant(outputs: Sequence[Tensor]) -> bool:
-    """True where a block of the graph hides its own graph until the backward pass makes it."""
+def _reached(outputs: Sequence[Tensor]) -> set[int]:
+    """Identities of the tensors at the ends of the graph: nothing is differentiated for them.
+
+    A backward pass to some parameters alone would be dearer, and kills the process in PyTorch's
+    GroupNorm on images channels last, where that needs no gradient of its input.
+    """
     waiting: list[Any] = [output.grad_fn for output in outputs]
+    reached = {id(output) for output in outputs}
     seen: set[Any] = set()
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
             continue
         if node.name() == "CheckpointFunctionBackward":
-            return True
+            raise ConversionError(
+                "the network checkpoints activations with use_reentrant=True, which hides what is "
+                "inside a block: convert first and turn checkpointing on after it, or write "
+                "use_reentrant=False. The network is unchanged"
+            )
         seen.add(node)
+        reached.add(id(getattr(node, "variable", None)))
         waiting += [following for following, _ in node.next_functions]
-    return False
+    return reached
 
 
 def _without_gradient() -> str:

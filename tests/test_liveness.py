@@ -1,0 +1,132 @@
+"""What a conversion proves on an example, and that a network it refuses is as it was."""
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+
+X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+
+
+class Counted(torch.autograd.Function):
+    """Identity that counts its backward passes."""
+
+    calls = 0
+
+    @staticmethod
+    def forward(_, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        Counted.calls += 1
+        return gradient
+
+
+class Counting(nn.Sequential):
+    def forward(self, x):
+        return Counted.apply(super().forward(x))
+
+
+@pytest.mark.parametrize("name", ["mean_field", "patching", "drop_connect"])
+def test_nothing_is_differentiated_to_prove_that_layers_act(name):
+    """PyTorch dies in a GroupNorm channels last whose input needs no gradient."""
+    Counted.calls = 0
+    lb.bayesianize(Counting(nn.Linear(4, 4), nn.Linear(4, 2)), lb.methods()[name](), example=X)
+    assert Counted.calls == 0
+
+
+class Cut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        with torch.no_grad():
+            x = self.body(x)
+        return self.head(x)
+
+
+def test_a_layer_that_no_gradient_reaches_is_told():
+    net = Cut()
+    with pytest.raises(
+        lb.ConversionError, match=r"body\.bias runs, but the output does not depend"
+    ):
+        lb.bayesianize(net, lb.MeanField(), example=X)
+    assert type(net.body) is nn.Linear
+
+
+class Masked(nn.LayerNorm):
+    """A name that the host of norms has for a method."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.masked = True
+
+
+class Private(nn.BatchNorm1d):
+    def __init__(self, size):
+        super().__init__(size)
+        self._normed = False
+
+
+@pytest.mark.parametrize("kind", [Masked, Private])
+def test_a_layer_with_a_name_of_its_host_is_left(kind):
+    model = lb.bayesianize(nn.Sequential(nn.Linear(4, 4), kind(4)), lb.MeanField(), example=X)
+    (left,) = model.report.skipped
+    assert left.name == "1"
+    assert "of its own" in left.reason
+
+
+class Complex(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4, dtype=torch.complex64), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x.to(torch.complex64)).abs())
+
+
+@pytest.mark.parametrize("name", ["mean_field", "rank_one", "partial"])
+def test_complex_parameters_are_left(name):
+    """Of `mean.square()` the KL took the real part, which is no square of an absolute value."""
+    more = {"criterion": "magnitude", "rate": 0.5} if name == "partial" else {}
+    model = lb.bayesianize(Complex(), lb.methods()[name](**more), example=X)
+    assert [layer.name for layer in model.report.converted] == ["head"]
+    assert "complex64" in model.report.skipped[0].reason
+
+
+class Expanded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+        self.register_buffer("ones", torch.ones(1, 4).expand(3, 4))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        return self.head(x * self.ones[0])
+
+
+def test_an_expanded_buffer():
+    net = Expanded()
+    lb.bayesianize(net, lb.MeanField(), example=X)
+    assert net.ones.stride() == (0, 1)
+    assert net.count == 0
+
+
+class Registered(nn.Linear):
+    def __init_subclass__(cls, *, key, **more):
+        super().__init_subclass__(**more)
+
+
+class Own(Registered, key="own"):
+    pass
+
+
+def test_a_class_that_cannot_be_inherited_leaves_the_network_as_it_was():
+    net = nn.Sequential(nn.Linear(4, 4), Own(4, 2))
+    with pytest.raises(TypeError, match="key"):
+        lb.bayesianize(net, lb.MeanField(), example=X)
+    assert [type(layer) for layer in net] == [nn.Linear, Own]
