@@ -1,8 +1,11 @@
 """What a conversion proves on an example, and that a network it refuses is as it was."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import leanbayes as lb
 
@@ -55,6 +58,80 @@ def test_a_layer_that_no_gradient_reaches_is_told():
     ):
         lb.bayesianize(net, lb.MeanField(), example=X)
     assert type(net.body) is nn.Linear
+
+
+class Deeply(nn.Module):
+    """Its head supervises an early layer as well, while it trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        early = torch.tanh(self.body(x))
+        late = self.head(torch.tanh(self.body(early)))
+        return late, F.linear(early, self.head.weight) if self.training else None
+
+
+def test_a_weight_that_is_read_in_training_alone_is_found():
+    net = Deeply()
+    with pytest.raises(lb.ConversionError, match=r"head\.weight is used by the network itself"):
+        lb.bayesianize(net, lb.MeanField(), example=X)
+    assert type(net.head) is nn.Linear
+
+
+@dataclasses.dataclass
+class Output:
+    logits: torch.Tensor
+    count: int
+
+
+class Rich(nn.Linear):
+    """A network of one layer that returns an object of its own."""
+
+    as_object = Output
+
+    def forward(self, x):
+        return self.as_object(super().forward(x), 1)
+
+
+class Opaque(Rich):
+    as_object = staticmethod(lambda logits, _: iter([logits]))
+
+
+def test_tensors_are_found_in_a_dataclass():
+    net = nn.Sequential(nn.Linear(4, 4), Rich(4, 2))
+    model = lb.bayesianize(net, lb.MeanField(init_std=0.3), example=X)
+    assert len(model.report.converted) == 2
+    p = lb.predict(model, X, likelihood=lb.Categorical(), samples=4, seed=0)
+    assert p.epistemic.min() > 0
+    net = nn.Sequential(nn.Linear(4, 4), Opaque(4, 2))
+    with pytest.raises(lb.ConversionError, match=r"returned \w+_iterator"):
+        lb.bayesianize(net, lb.MeanField(), example=X)
+
+
+class Widened(nn.Module):
+    """A dozen layers in half precision, logits in float32."""
+
+    def __init__(self, autocast):
+        super().__init__()
+        torch.manual_seed(0)
+        layers = [nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Tanh()) for _ in range(12)]
+        self.body, self.autocast = nn.Sequential(*layers, nn.Linear(64, 3)), autocast
+        if not autocast:
+            self.body.bfloat16()
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+            return self.body(x if self.autocast else x.bfloat16()).float()
+
+
+@pytest.mark.parametrize("name", ["mean_field", "patching", "shared_ensemble"])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_half_precision_inside_is_no_mixing_of_rows(autocast, name):
+    x = torch.randn(6, 64, generator=torch.Generator().manual_seed(1))
+    model = lb.bayesianize(Widened(autocast), lb.methods()[name](), example=x)
+    assert model.report.converted
 
 
 class Masked(nn.LayerNorm):
