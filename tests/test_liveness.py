@@ -207,3 +207,58 @@ def test_a_class_that_cannot_be_inherited_leaves_the_network_as_it_was():
     with pytest.raises(TypeError, match="key"):
         lb.bayesianize(net, lb.MeanField(), example=X)
     assert [type(layer) for layer in net] == [nn.Linear, Own]
+
+
+class OwnHead(nn.Linear):
+    """Not convertible, and proved by nobody."""
+
+    def forward(self, x):
+        return F.linear(x, self.weight)
+
+
+class Words(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(7, 4), kind(4, 7, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        return self.head(self.embed(ids).mean(1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "select", "told"),
+    [
+        (OwnHead, lb.select.everything, True),
+        (nn.Linear, lb.select.embeddings, True),
+        (nn.Linear, lb.select.everything, False),
+    ],
+)
+def test_a_tied_weight_that_another_layer_uses_without_noise_is_told_of(kind, select, told):
+    model = lb.bayesianize(
+        Words(kind), lb.MeanField(select=select), example=torch.randint(0, 7, (5, 3))
+    )
+    found = [
+        note for note in model.report.notes if "'head.weight' is tied to 'embed.weight'" in note
+    ]
+    assert bool(found) is told
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lb.SharedEnsemble(members=3),
+        lb.SharedEnsemble(members=3, groups=2),
+        lb.MCDropout(rate=0.3),
+        lb.RankOne(members=2),
+        lb.Patching(granularity="row"),
+        lb.MeanField(estimator="exemplar", groups=2),
+    ],
+    ids=lambda method: method.name,
+)
+def test_a_batch_without_rows_trains_nothing(method):
+    net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    model = lb.bayesianize(net, method, example=X).train()
+    y = model(X[:0])
+    y.sum().backward()
+    assert y.shape == (0, 2)

@@ -39,6 +39,7 @@ from leanbayes.surgery import (
     survey,
     switch_dropout_off,
     tie,
+    tied_without_noise,
 )
 
 LAZY = (UninitializedParameter, UninitializedBuffer)
@@ -263,6 +264,8 @@ def _notes(net: nn.Module, has_example: bool) -> Iterable[str]:
         yield f"the network's own dropout {now}: {', '.join(dropouts[:4])}" + (
             f" and {len(dropouts) - 4} more" if len(dropouts) > 4 else ""
         )
+    for own, drawn in tied_without_noise(net):
+        yield f"'{own}' is tied to '{drawn}' and has no noise where its own layer uses it"
     if any(is_sequence_first(m) for m in net.modules()):
         yield "batch_first=False: one draw a batch in training, samples one after another"
     if mixes_rows(net):

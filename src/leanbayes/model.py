@@ -88,7 +88,7 @@ class BayesianModel(nn.Module):
         """Run the network under a plan; without one see the class."""
         rows = count_rows(args, kwargs)
         if plan is None:
-            plan = self.training_plan(rows) if self.training else MEAN
+            plan = self.training_plan(rows) if self.training and rows else MEAN
         if plan.mean or not self.method.linearised:
             output = self._entered(plan, rows, args, kwargs)
         else:

@@ -194,6 +194,21 @@ def tie(net: nn.Module, sites: Sequence[Site], slots: Slots) -> None:
             posterior.key = min(posterior.key or key, key)
 
 
+def tied_without_noise(net: nn.Module) -> Iterator[tuple[str, str]]:
+    """Names of tensors that a layer uses as they are while another layer draws them."""
+    drawn = {
+        id(host.base(slot)): f"{name}.{slot}"
+        for name, host in hosts(net)
+        for slot in host.slots
+        if host.is_tensor(slot)
+    }
+    for name, module in net.named_modules():
+        held = module.slots if isinstance(module, Host) else ()
+        for own, tensor in module._parameters.items():
+            if id(tensor) in drawn and own not in held:
+                yield f"{name}.{own}".lstrip("."), drawn[id(tensor)]
+
+
 def _least_names(net: nn.Module) -> dict[nn.Module, str]:
     """Of every module the first of its names by letters."""
     names: dict[nn.Module, str] = {}
