@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
-from leanbayes.plan import call, fold
+from leanbayes.plan import call, fold, tensors_in
 from leanbayes.untouched import untouched
 
 ROWLESS = "gets the same input for any number of rows (positions, a learned query): no row can draw"
@@ -27,10 +26,12 @@ class Calls:
     Attributes:
         order: Names of the layers in the order in which they finish.
         shapes: Shapes of the inputs of every layer, call by call.
+        types: Types in which the layers compute.
     """
 
     order: list[str] = field(default_factory=list)
     shapes: Shapes = field(default_factory=lambda: defaultdict(list))
+    types: set[torch.dtype] = field(default_factory=set)
 
 
 def calls_of(net: nn.Module, layers: Mapping[str, nn.Module], inputs: Any) -> Calls:
@@ -38,9 +39,10 @@ def calls_of(net: nn.Module, layers: Mapping[str, nn.Module], inputs: Any) -> Ca
     seen = Calls()
 
     def note(name: str) -> Callable[..., None]:
-        def noted(_layer: nn.Module, args: Any, kwargs: Any, _output: Any) -> None:
+        def noted(_layer: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             seen.order.append(name)
             seen.shapes[name].append(_first_shape((args, kwargs)))
+            seen.types.update(x.dtype for x in tensors_in(output))
 
         return noted
 
@@ -97,6 +99,5 @@ def _is_repeated(layer: nn.Module, shape: Shape) -> bool:
 
 
 def _first_shape(arguments: Any) -> Shape | None:
-    leaves = (x for x in pytree.tree_leaves(arguments) if isinstance(x, Tensor))
-    first = next(leaves, None)
+    first = next(iter(tensors_in(arguments)), None)
     return None if first is None else tuple(first.shape)

@@ -29,6 +29,7 @@ from leanbayes.settle import settle
 from leanbayes.surgery import (
     NO_PARAMETER,
     PARAMETRISED,
+    Flag,
     Survey,
     convert,
     mark_ends,
@@ -38,6 +39,7 @@ from leanbayes.surgery import (
     survey,
     switch_dropout_off,
     tie,
+    tied_without_noise,
 )
 
 LAZY = (UninitializedParameter, UninitializedBuffer)
@@ -117,11 +119,11 @@ def assemble(draft: Draft, example: Any = None) -> BayesianModel:
     base = sum(_size(p) for p in net.parameters())
     _host_attention_of(draft)
     tie(net, draft.sites, draft.slots)
-    scope = Scope()
-    flags = convert(net, draft.sites, draft.slots, scope)
-    if draft.method.silences_dropout:
-        flags += switch_dropout_off(net)
+    scope, flags = Scope(), list[Flag]()
     try:
+        flags += convert(net, draft.sites, draft.slots, scope)
+        if draft.method.silences_dropout:
+            flags += switch_dropout_off(net)
         report = _report(draft, base, has_example=example is not None)
         model = BayesianModel(net, draft.method, scope, report, likelihood=draft.likelihood)
         model.flags, model.fingerprint = flags, fingerprint
@@ -262,6 +264,8 @@ def _notes(net: nn.Module, has_example: bool) -> Iterable[str]:
         yield f"the network's own dropout {now}: {', '.join(dropouts[:4])}" + (
             f" and {len(dropouts) - 4} more" if len(dropouts) > 4 else ""
         )
+    for own, drawn in tied_without_noise(net):
+        yield f"'{own}' is tied to '{drawn}' and has no noise where its own layer uses it"
     if any(is_sequence_first(m) for m in net.modules()):
         yield "batch_first=False: one draw a batch in training, samples one after another"
     if mixes_rows(net):

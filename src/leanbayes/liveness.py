@@ -8,7 +8,7 @@ output must depend on every new parameter (in one of several passes, where chanc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from leanbayes.calls import off_rows
+from leanbayes.calls import calls_of, off_rows
 from leanbayes.errors import ConversionError, PlanError
 from leanbayes.layers.base import Host
+from leanbayes.likelihood import HALF
 from leanbayes.model import BayesianModel
 from leanbayes.noise import KeyedNoise
-from leanbayes.plan import MEAN, Plan, call, count_rows, fold
+from leanbayes.plan import MEAN, Plan, call, count_rows, fold, tensors_in
 from leanbayes.posteriors.base import Posterior
 from leanbayes.reads import reads_beside_layers
 from leanbayes.rows_apart import rows_apart
@@ -42,41 +43,45 @@ def check_alive(model: BayesianModel, example: Any) -> None:
         with _full_precision(model), rows_apart(model):
             check_rows(model, example)
             check_folds(model, example)
-        read = _read_beside(model, example)
+        batch = _batch_of(model, example)
+        read = _read_beside(model, example, train=False) | _read_beside(model, batch, train=True)
         evaluated = _uses_in_evaluation(model, example)
-        trained, dead = _uses_in_training(model, example, evaluated)
+        trained, dead = _uses_in_training(model, batch, evaluated)
     for where, uses in (("in training", trained), ("in eval() with no_grad()", evaluated)):
         _raise_bypassed(model, _missing(model, uses), where)
     _raise_keys(sorted(dead), "runs, but the output does not depend on it")
     _raise_keys(
-        read,
+        sorted(read),
         "is used by the network itself beside its layer, without noise there: let a layer of the "
         "same Parameter do that (head.weight = embed.weight), and both share a draw",
     )
     model.shared = _used_often(trained | evaluated)
 
 
-def _uses_in_training(model: BayesianModel, example: Any, evaluated: Uses) -> tuple[Uses, set[str]]:
-    """What acts in training, and what does not; chance may leave layers out of a pass."""
+def _batch_of(model: BayesianModel, example: Any) -> Any:
+    """The example as often as training needs it."""
     needed = max(2, model.method.index_members)  # BatchNorm needs two rows, every member one
-    rows = fold(example, -(-needed // count_rows((example,), {})))
+    return fold(example, -(-needed // count_rows((example,), {})))
+
+
+def _uses_in_training(model: BayesianModel, batch: Any, evaluated: Uses) -> tuple[Uses, set[str]]:
+    """What acts in training, and what does not; chance may leave layers out of a pass."""
     model.train()
-    uses, dead = _training_pass(model, rows)
+    uses, dead = _training_pass(model, batch)
     for _ in range(PASSES - 1):
         missing = {host.posterior(slot).key for host, slot in _missing(model, uses)}
         if not dead | missing or _missing(model, evaluated):
             break
-        again, still = _training_pass(model, rows)
+        again, still = _training_pass(model, batch)
         uses, dead = uses | again, dead & still
     return uses, dead
 
 
-def _training_pass(model: BayesianModel, rows: Any) -> tuple[Uses, set[str]]:
+def _training_pass(model: BayesianModel, batch: Any) -> tuple[Uses, set[str]]:
     """What one pass used, and the keys that its output does not depend on."""
     with torch.enable_grad(), _tracing(model) as trace:
-        output = call(model, rows)
-        uses = Counter(trace)  # a block that the backward pass computes again is used once
-        return uses, _disconnected(model, output)
+        output = call(model, batch)
+    return Counter(trace), _disconnected(model, output)
 
 
 def _uses_in_evaluation(model: BayesianModel, example: Any) -> Uses:
@@ -87,11 +92,11 @@ def _uses_in_evaluation(model: BayesianModel, example: Any) -> Uses:
     return Counter(trace)
 
 
-def _read_beside(model: BayesianModel, example: Any) -> list[str]:
+def _read_beside(model: BayesianModel, inputs: Any, *, train: bool) -> set[str]:
     """Keys of the tensors that the network reads by itself, too."""
-    model.eval()
+    model.train(train)
     with torch.no_grad():
-        return reads_beside_layers(model.net, lambda: call(model, example, plan=MEAN))
+        return reads_beside_layers(model.net, lambda: call(model, inputs, plan=MEAN))
 
 
 def _missing(model: BayesianModel, uses: Uses) -> list[tuple[Host, str]]:
@@ -116,7 +121,7 @@ def _tracing(model: BayesianModel) -> Iterator[list[Any]]:
 
 def _disconnected(model: BayesianModel, output: Any) -> set[str]:
     """Keys of the posteriors with a parameter that the output does not depend on."""
-    leaves = [x for x in pytree.tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
+    leaves = [x for x in tensors_in(output) if x.requires_grad]
     names = {host: name for name, host in hosts(model.net)}
     named = [
         (f"{names[host]}.{slot}".lstrip("."), p)
@@ -128,32 +133,33 @@ def _disconnected(model: BayesianModel, output: Any) -> set[str]:
         return set()
     if not leaves:
         raise ConversionError(_without_gradient())
-    total = torch.stack([leaf.double().sum() for leaf in leaves]).sum()
-    if _is_reentrant(leaves):
-        raise ConversionError(
-            "the network checkpoints activations with use_reentrant=True, where no gradient of a "
-            "single parameter can be asked for: convert first and turn checkpointing on after it, "
-            "or write use_reentrant=False. The network is unchanged"
-        )
-    grads: Sequence[Tensor | None] = torch.autograd.grad(
-        total, [p for _, p in named], allow_unused=True
-    )
-    return {key for (key, _), g in zip(named, grads, strict=True) if g is None}
+    reached = _reached(leaves)
+    return {key for key, p in named if id(p) not in reached}
 
 
-def _is_reentrant(outputs: Sequence[Tensor]) -> bool:
-    """True where a block of the graph hides its own graph until the backward pass makes it."""
+def _reached(outputs: Sequence[Tensor]) -> set[int]:
+    """Identities of the tensors at the ends of the graph: nothing is differentiated for them.
+
+    A backward pass to some parameters alone would be dearer, and kills the process in PyTorch's
+    GroupNorm on images channels last, where that needs no gradient of its input.
+    """
     waiting: list[Any] = [output.grad_fn for output in outputs]
+    reached = {id(output) for output in outputs}
     seen: set[Any] = set()
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
             continue
         if node.name() == "CheckpointFunctionBackward":
-            return True
+            raise ConversionError(
+                "the network checkpoints activations with use_reentrant=True, which hides what is "
+                "inside a block: convert first and turn checkpointing on after it, or write "
+                "use_reentrant=False. The network is unchanged"
+            )
         seen.add(node)
+        reached.add(id(getattr(node, "variable", None)))
         waiting += [following for following, _ in node.next_functions]
-    return False
+    return reached
 
 
 def _without_gradient() -> str:
@@ -222,12 +228,11 @@ def check_rows(model: BayesianModel, example: Any) -> None:
     with torch.no_grad():
         forward = call(model, example, plan=MEAN)
         backward = call(model, _reversed(example, rows), plan=MEAN)
-    pairs = [
-        (a, b)
-        for a, b in zip(_by_row(forward, rows), _by_row(backward, rows), strict=False)
-        if not _close(a, b.flip(0))
-    ]
-    if pairs or not _by_row(forward, rows):
+    outputs = _by_row(forward, rows)
+    if not outputs:
+        raise ConversionError(_without_rows(rows, forward))
+    again = [x.flip(0) for x in _by_row(backward, rows)]
+    if _differ(model, example, zip(outputs, again, strict=False)):
         raise ConversionError(
             f"dim 0 of the example ({rows} rows) is not the batch: reversing it does not reverse "
             "the output. leanbayes needs the batch in dim 0: transpose the input, or build the "
@@ -253,9 +258,23 @@ def check_folds(model: BayesianModel, example: Any) -> None:
                 raise ConversionError(_unfolded(names)) from error
             raise
     rows = count_rows((example,), {})
-    parts = zip(_by_row(folded, 2 * rows), *(_by_row(y, rows) for y in looped), strict=False)
-    if any(not _close(a, torch.cat(b)) for a, *b in parts):
+    parts = map(torch.cat, zip(*(_by_row(y, rows) for y in looped), strict=False))
+    if _differ(model, example, zip(_by_row(folded, 2 * rows), parts, strict=False)):
         raise ConversionError(_unfolded(_off_rows(model, example)))
+
+
+def _without_rows(rows: int, output: Any) -> str:
+    shapes = ", ".join(str(tuple(x.shape)) for x in tensors_in(output))
+    if not shapes:
+        return (
+            f"the network returned {type(output).__name__}, in which no tensor was found; expected "
+            "one, or several in a tuple, a dict or a dataclass. The network is unchanged"
+        )
+    return (
+        f"dim 0 of the example ({rows} rows) is not the batch: the outputs are {shapes}. leanbayes "
+        "needs the batch in dim 0: transpose the input, or build the layers with batch_first=True. "
+        "The network is unchanged"
+    )
 
 
 def _off_rows(model: BayesianModel, example: Any) -> list[str]:
@@ -301,14 +320,26 @@ def _reversed(tree: Any, rows: int) -> Any:
 
 
 def _by_row(tree: Any, rows: int) -> list[Tensor]:
-    leaves = [x for x in pytree.tree_leaves(tree) if isinstance(x, Tensor)]
-    return [x for x in leaves if x.dim() and x.shape[0] == rows]
+    return [x for x in tensors_in(tree) if x.dim() and x.shape[0] == rows]
 
 
-def _close(a: Tensor, b: Tensor) -> bool:
+def _differ(model: BayesianModel, example: Any, found: Iterable[tuple[Tensor, Tensor]]) -> bool:
+    """True unless they are the same up to the precision in which the network computes.
+
+    Outputs do not tell it: logits of half precision are often widened at the end. There a dozen
+    blocks round what is the same by up to two per cent, for numbers of rows have kernels of their
+    own.
+    """
+    pairs = [(a, b) for a, b in found if not _close(a, b, 1e-3)]
+    if not pairs:
+        return False
+    types = calls_of(model, dict(model.net.named_modules()), example).types
+    return types.isdisjoint(HALF) or not all(_close(a, b, 5e-2) for a, b in pairs)
+
+
+def _close(a: Tensor, b: Tensor, loose: float) -> bool:
     if not a.is_floating_point():
         return bool((a == b).all())
-    loose = 1e-2 if a.dtype in (torch.float16, torch.bfloat16) else 1e-3
     finite = a[a.isfinite()]  # masked logits are infinite, rows with missing values are no number
     size = float(finite.abs().max()) if finite.numel() else 0.0
     return torch.allclose(a, b, rtol=loose, atol=loose * max(size, 1e-6), equal_nan=True)

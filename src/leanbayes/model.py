@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from leanbayes.ahead import (
     Sites,
@@ -26,7 +25,7 @@ from leanbayes.layers.base import Host
 from leanbayes.linearise import linearised
 from leanbayes.methods.assignment import in_turn
 from leanbayes.methods.base import Method
-from leanbayes.plan import MEAN, Plan, Scope, count_rows
+from leanbayes.plan import MEAN, Plan, Scope, count_rows, tensors_in
 from leanbayes.posteriors.base import Posterior
 from leanbayes.report import ConversionReport
 from leanbayes.surgery import Flag, posteriors
@@ -89,7 +88,7 @@ class BayesianModel(nn.Module):
         """Run the network under a plan; without one see the class."""
         rows = count_rows(args, kwargs)
         if plan is None:
-            plan = self.training_plan(rows) if self.training else MEAN
+            plan = self.training_plan(rows) if self.training and rows else MEAN
         if plan.mean or not self.method.linearised:
             output = self._entered(plan, rows, args, kwargs)
         else:
@@ -118,9 +117,9 @@ class BayesianModel(nn.Module):
         def recall(_grad: Tensor) -> None:
             scope.recall(state)
 
-        for leaf in pytree.tree_leaves(output):
-            if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
-                leaf.register_hook(recall)  # type: ignore[no-untyped-call]
+        for tensor in tensors_in(output):
+            if tensor.grad_fn is not None:
+                tensor.register_hook(recall)  # type: ignore[no-untyped-call]
 
     def enter(self, plan: Plan, rows: int) -> None:
         """Set the scope for one pass; it stays until the next, so that backward can recompute."""

@@ -7,7 +7,7 @@ groups survive everything that splits rows further (windows, patches), which a r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -240,6 +240,17 @@ def fold(inputs: Any, times: int) -> Any:
         return x.repeat(times, *(1,) * (x.dim() - 1)) if has_rows else x
 
     return pytree.tree_map_only(Tensor, repeated, inputs)
+
+
+def tensors_in(tree: Any) -> list[Tensor]:
+    """All tensors of inputs or outputs; pytrees do not look into a dataclass."""
+    found: list[Tensor] = []
+    for leaf in pytree.tree_leaves(tree):
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif is_dataclass(leaf) and not isinstance(leaf, type):
+            found += tensors_in([getattr(leaf, entry.name) for entry in fields(leaf)])
+    return found
 
 
 def unfold(outputs: Any, times: int) -> Any:

@@ -29,13 +29,13 @@ SHAPES = frozenset(
 LIKE = frozenset(("to", "type_as", "view_as", "expand_as", "reshape_as"))
 
 
-def reads_beside_layers(net: nn.Module, run: Callable[[], Any]) -> list[str]:
+def reads_beside_layers(net: nn.Module, run: Callable[[], Any]) -> set[str]:
     """Keys of drawn tensors whose values `run` uses outside of every module that owns them."""
     watched = _watched(net)
     mode = _Reads(watched)
     with _inside_owners(net, mode), mode:
         run()
-    return sorted(mode.found)
+    return mode.found
 
 
 def _watched(net: nn.Module) -> dict[int, str]:

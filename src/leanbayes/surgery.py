@@ -99,7 +99,8 @@ def _refusal(
     reasons = (
         _lazy(module),
         _overridden(module, host, proved),
-        _reserved(module),
+        _unreal(module, host),
+        _reserved(module, host),
         _bypassed(net, name, proved),
     )
     if found := next(filter(None, reasons), None):
@@ -112,6 +113,11 @@ def _refusal(
 def _lazy(module: nn.Module) -> str | None:
     lazy = any(p is not None and is_lazy(p) for p in module._parameters.values())
     return "not initialised: run one forward pass before converting" if lazy else None
+
+
+def _unreal(module: nn.Module, host: type[Host]) -> str | None:
+    other = [p.dtype for p in host.tensors(module).values() if not p.dtype.is_floating_point]
+    return f"its parameters are {other[0]}: laws are of real numbers" if other else None
 
 
 def _overridden(module: nn.Module, host: type[Host], proved: bool) -> str | None:
@@ -132,9 +138,11 @@ def _overridden(module: nn.Module, host: type[Host], proved: bool) -> str | None
     return None
 
 
-def _reserved(module: nn.Module) -> str | None:
-    words = [word for word in (*dir(Host), *Host.__annotations__) if not hasattr(nn.Module, word)]
-    taken = [word for word in words if not word.startswith("_") and hasattr(module, word)]
+def _reserved(module: nn.Module, host: type[Host]) -> str | None:
+    known = stock_of(type(module)), nn.Module  # what they have a host has on purpose
+    words = (*dir(host), *Host.__annotations__)
+    own = [word for word in words if not any(hasattr(cls, word) for cls in known)]
+    taken = [word for word in own if hasattr(module, word)]
     return f"has an attribute '{taken[0]}' of its own" if taken else None
 
 
@@ -186,6 +194,21 @@ def tie(net: nn.Module, sites: Sequence[Site], slots: Slots) -> None:
             posterior.key = min(posterior.key or key, key)
 
 
+def tied_without_noise(net: nn.Module) -> Iterator[tuple[str, str]]:
+    """Names of tensors that a layer uses as they are while another layer draws them."""
+    drawn = {
+        id(host.base(slot)): f"{name}.{slot}"
+        for name, host in hosts(net)
+        for slot in host.slots
+        if host.is_tensor(slot)
+    }
+    for name, module in net.named_modules():
+        held = module.slots if isinstance(module, Host) else ()
+        for own, tensor in module._parameters.items():
+            if id(tensor) in drawn and own not in held:
+                yield f"{name}.{own}".lstrip("."), drawn[id(tensor)]
+
+
 def _least_names(net: nn.Module) -> dict[nn.Module, str]:
     """Of every module the first of its names by letters."""
     names: dict[nn.Module, str] = {}
@@ -195,7 +218,7 @@ def _least_names(net: nn.Module) -> dict[nn.Module, str]:
 
 
 def convert(net: nn.Module, sites: Sequence[Site], slots: Slots, scope: Scope) -> list[Flag]:
-    """Change the classes in place. Everything that can fail has been done before."""
+    """Change the classes in place; where a class refuses to be inherited, `revert` undoes it."""
     for site in sites:
         # The compiler refuses stock recurrent layers: they become hosts, if empty ones.
         if site.name in slots or not site.host.inherits_stock:

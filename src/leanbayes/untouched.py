@@ -26,7 +26,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
 def kept_buffers(net: nn.Module) -> Iterator[None]:
     """Values that passes write, and tensors that they put in place of buffers, are undone."""
     held = [(m, name, b) for m in net.modules() for name, b in m._buffers.items()]
-    values = [(buffer, buffer.clone()) for buffer in net.buffers()]
+    values = [(buffer, buffer.clone()) for buffer in net.buffers() if not _is_expanded(buffer)]
     try:
         yield
     finally:
@@ -35,6 +35,12 @@ def kept_buffers(net: nn.Module) -> Iterator[None]:
                 buffer.copy_(value)
         for module, name, before in held:
             _put_back(module, name, before)
+
+
+def _is_expanded(buffer: Tensor) -> bool:
+    """One number stands for several there, and nobody can write into it."""
+    strides = buffer.stride() if buffer.layout is torch.strided else ()
+    return any(step == 0 and size > 1 for size, step in zip(buffer.shape, strides, strict=False))
 
 
 def _put_back(module: nn.Module, name: str, buffer: Tensor | None) -> None:

@@ -53,6 +53,26 @@ class ReadsInside(nn.Linear):
         return super().forward(input) + next(row @ self.weight.T for row in (input,))
 
 
+class ReadsInMethod(nn.Linear):
+    def forward(self, input):
+        return super().forward(input) + self.twice(input)
+
+    def twice(self, input):
+        return next(2 * self.plain(row) for row in (input,))
+
+    def plain(self, input):
+        return F.linear(input, self.weight)
+
+
+class ReadsInProperty(Doubled):
+    @property
+    def scale(self):
+        return self.weight.norm()
+
+    def forward(self, input):
+        return self.scale * super().forward(input)
+
+
 class ByName(nn.Linear):
     def forward(self, input):
         return nn.Linear.forward(self, input)
@@ -166,7 +186,9 @@ def test_without_an_example_it_is_left_and_told_of():
     assert "example=x" in skipped.reason
 
 
-@pytest.mark.parametrize("kind", [Reads, ReadsInside, ByName, Decorated])
+@pytest.mark.parametrize(
+    "kind", [Reads, ReadsInside, ReadsInMethod, ReadsInProperty, ByName, Decorated]
+)
 def test_one_that_reaches_the_weight_otherwise_is_left(kind):
     net = nn.Sequential(kind(4, 4), nn.Linear(4, 2)).double()
     report = lb.bayesianize(net, lb.MeanField(), example=X).report

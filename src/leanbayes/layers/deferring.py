@@ -8,7 +8,7 @@ call super's whatever the input, an example has to prove.
 from __future__ import annotations
 
 import dis
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile
 from types import CodeType
 from typing import Any
@@ -22,19 +22,47 @@ FORMAL = frozenset(("dtype", "device", "shape", "size", "dim", "ndim", "is_cuda"
 
 
 def defers(layer: type[nn.Module], stock: type[nn.Module], host: type[Host]) -> bool:
-    """True where every forward before the stock class reaches the tensors by super's alone."""
+    """True where every forward before the stock class reaches the tensors by super's alone.
+
+    Neither it nor a method or property that it names may read them.
+    """
     if not (host.inherits_stock and issubclass(host, stock)):
         return False  # super's forward would not be the host's
-    before_stock = takewhile(lambda cls: cls is not stock, layer.__mro__)
-    own = [cls.__dict__["forward"] for cls in before_stock if "forward" in cls.__dict__]
-    return bool(own) and all(_calls_super(f, host) for f in own)
+    own = [vars(cls) for cls in takewhile(lambda cls: cls is not stock, layer.__mro__)]
+    forwards = [members["forward"] for members in own if "forward" in members]
+    return (
+        bool(forwards)
+        and all(_calls_super(_code_of(forward)) for forward in forwards)
+        and not any(_reads(code, host.tensor_names) for code in _codes(own))
+    )
 
 
-def _calls_super(forward: Any, host: type[Host]) -> bool:
-    code = getattr(forward, "__code__", None)
-    if code is None or "__class__" not in code.co_freevars or "forward" not in code.co_names:
-        return False
-    return not _reads(code, host.tensor_names)
+def _calls_super(code: CodeType | None) -> bool:
+    return code is not None and "__class__" in code.co_freevars and "forward" in code.co_names
+
+
+def _code_of(member: Any) -> CodeType | None:
+    """The code of a function, or of the getter of a property."""
+    return getattr(getattr(member, "fget", member), "__code__", None)
+
+
+def _codes(own: Sequence[Mapping[str, Any]]) -> Iterator[CodeType]:
+    """The code of forward, of all members of the classes that it names, and so on."""
+    waiting, seen = ["forward"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            for code in filter(None, (_code_of(members.get(name)) for members in own)):
+                yield code
+                waiting += _names(code)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _names(const)
 
 
 def _reads(code: CodeType, names: Collection[str]) -> bool:
