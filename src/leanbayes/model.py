@@ -21,6 +21,7 @@ from leanbayes.ahead import (
     shared_noise,
 )
 from leanbayes.calibration import Calibration
+from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError, PlanError
 from leanbayes.layers.base import Host
 from leanbayes.linearise import linearised
@@ -133,7 +134,7 @@ class BayesianModel(nn.Module):
             )
         scope = self.scope
         scope.on_host, scope.member = plan.component, _only_member(plan.component)
-        scope.device = None if scope.member is None else _device(self.net)
+        scope.device = None if scope.member is None else device_of(self.net)
         plan = self._with_members(plan)
         scope.orders = {}
         scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
@@ -163,7 +164,7 @@ class BayesianModel(nn.Module):
             component = (
                 in_turn(members, plan.groups) if fresh else torch.arange(plan.groups) % members
             )
-        return replace(plan, component=component.to(_device(self.net)))
+        return replace(plan, component=component.to(device_of(self.net)))
 
     def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:
         """The method's training plan for so many rows, `samples` repetitions included."""
@@ -230,7 +231,7 @@ class BayesianModel(nn.Module):
 
         A float64 scalar with a gradient: sums a tensor in float32, the total in float64.
         """
-        device = _device(self.net).type
+        device = device_of(self.net).type
         with torch.autocast(device, enabled=False):  # products of half precision would lose digits
             return self.kl_of([(q, base) for _, _, q, base in self.posteriors()])
 
@@ -240,7 +241,7 @@ class BayesianModel(nn.Module):
         Terms of members ([K], or [K, K] for pairwise bounds) are summed over tensors first and
         reduced then: one index for the whole network counts once.
         """
-        total = torch.zeros((), dtype=_widest(self.net), device=_device(self.net))
+        total = torch.zeros((), dtype=_widest(self.net), device=device_of(self.net))
         by_member: dict[int, Tensor] = {}
         for posterior, base in sites:
             terms = posterior.kl(base)
@@ -337,9 +338,5 @@ def sharded_modules(model: nn.Module) -> Iterator[Any]:
     return (m for m in model.modules() if hasattr(type(m), "set_reshard_after_forward"))
 
 
-def _device(net: nn.Module) -> torch.device:
-    return next((p.device for p in net.parameters()), torch.device("cpu"))
-
-
 def _widest(net: nn.Module) -> torch.dtype:
-    return torch.float32 if _device(net).type == "mps" else torch.float64
+    return torch.float32 if device_of(net).type == "mps" else torch.float64

@@ -28,6 +28,7 @@ from leanbayes.budget import (
     worth_trying,
 )
 from leanbayes.counts import checked_count
+from leanbayes.devices import device_of
 from leanbayes.enumeration import enumerated, heads_of
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, Statistics, tensor_of
@@ -359,11 +360,6 @@ def row_shapes(batch: Any) -> Any:
         (leaf.shape[1:], leaf.dtype) if isinstance(leaf, Tensor) else type(leaf)
         for leaf in pytree.tree_leaves(batch)
     )
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the parameters lie."""
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def batches_of(inputs: Any, model: BayesianModel) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from leanbayes.devices import device_of
 from leanbayes.enumeration import enumerated
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Categorical, Likelihood, tensor_of
@@ -70,7 +71,7 @@ class Victim:
     @property
     def device(self) -> torch.device:
         """Where the network lies."""
-        return next((p.device for p in self.net.parameters()), torch.device("cpu"))
+        return device_of(self.net)
 
     @property
     def mixes(self) -> bool:

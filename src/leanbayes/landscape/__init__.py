@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
 from leanbayes.budget import first_rows, slices
+from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError, DataError
 from leanbayes.landscape.networks import Place, landmarks, places
 from leanbayes.landscape.plane import Plane
@@ -91,7 +92,7 @@ def landscape(  # noqa: PLR0913
     """
     inner = unwrap(model)
     _check(points, margin, rows)
-    device = next((p.device for p in inner.parameters()), torch.device("cpu"))
+    device = device_of(inner)
     batches = [*_batches(data, rows, device)]
     chosen = _likelihood(inner, likelihood)
     # A loader gives the same rows to every place only if it is read once.

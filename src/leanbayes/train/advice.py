@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
+from leanbayes.devices import device_of
 from leanbayes.errors import DataError, OutOfMemory
 from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, tensor_of
 from leanbayes.model import BayesianModel
@@ -53,7 +54,7 @@ def count_classes(
     model: BayesianModel, inputs: Any, augment: Callable[[Any], Any] | None = None
 ) -> int:
     """The size of dim 1 of the mean network's output, from the first row of some inputs."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = device_of(model)
     rows = count_rows((inputs,), {})
 
     def first(x: Tensor) -> Tensor:
