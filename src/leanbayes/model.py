@@ -29,6 +29,7 @@ from leanbayes.methods.assignment import in_turn
 from leanbayes.methods.base import Method
 from leanbayes.plan import MEAN, Plan, Scope, count_rows
 from leanbayes.posteriors.base import Posterior
+from leanbayes.posteriors.shards import whole
 from leanbayes.report import ConversionReport
 from leanbayes.surgery import Flag, posteriors
 
@@ -245,8 +246,7 @@ class BayesianModel(nn.Module):
         by_member: dict[int, Tensor] = {}
         for posterior, base in sites:
             terms = posterior.kl(base)
-            full = getattr(terms, "full_tensor", None)
-            terms = (terms if full is None else full()).to(total.dtype)
+            terms = whole(terms).to(total.dtype)
             if terms.dim() == 0:
                 total = total + terms
             else:
