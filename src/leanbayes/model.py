@@ -321,7 +321,8 @@ def _has_group() -> bool:
 def reshard(model: nn.Module) -> None:
     """Put FSDP2's parameters back into shards: its root stays gathered after a forward pass.
 
-    An optimiser holds the shards; gathered parameters are strangers to it.
+    An optimiser and an average hold the shards: gathered parameters are strangers to the one, and
+    would not show what the other writes.
     """
     if _has_group():
         for module in sharded_modules(model):
