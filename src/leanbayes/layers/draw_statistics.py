@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from leanbayes.forms import Ask, Form, PerDraw, Shared
+from leanbayes.forms import Ask, Form, Shared
 from leanbayes.noise import NoiseSource
-from leanbayes.plan import Drawn, Scope
+from leanbayes.plan import Scope
 from leanbayes.posteriors.base import Posterior, member_of
 
 
@@ -46,11 +46,6 @@ class DrawStatistics(Posterior):
         """As for any law, with a short way for a single predicted draw."""
         k = member_of(scope)
         return super().form(base, scope, ask) if k is None else Shared(base + self.differences[k])
-
-    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
-        """Those of one draw, or of each."""
-        values = self.draw(base, drawn.values, scope.component(self.granularity))
-        return Shared(values[0]) if len(values) == 1 else PerDraw(values)
 
     def spread(self, base: Tensor) -> Tensor:  # noqa: ARG002
         """Over the draws."""

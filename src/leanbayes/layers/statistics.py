@@ -17,7 +17,7 @@ from leanbayes import ops
 from leanbayes.errors import PlanError
 from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.noise import NoiseSource
-from leanbayes.plan import Drawn, Scope
+from leanbayes.plan import Scope
 from leanbayes.posteriors.base import Posterior, member_index, member_of, spread_of
 
 
@@ -68,11 +68,6 @@ class Statistics(Posterior):
             return super().form(base, scope, ask)
         own = base if k == 0 else torch.stack([self.running_mean[k - 1], self.running_var[k - 1]])
         return Shared(own)
-
-    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
-        """Those of one member, or of the member of each draw."""
-        values = self.draw(base, drawn.values, scope.component(self.granularity))
-        return Shared(values[0]) if len(values) == 1 else PerDraw(values)
 
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:
         """Those of a member, or their average; exact where all are equal."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leanbayes.forms import Ask, Form, PerDraw, Shared
+from leanbayes.forms import Ask, Form, by_draw
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Drawn, Granularity, Scope
 from leanbayes.posteriors.base import Editable, Posterior
@@ -38,8 +38,7 @@ class _Bernoulli(Posterior):
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """One value for all rows, or one a draw; numbers are compared before they are rounded."""
-        values = self.draw(base, drawn.values, scope.component(self.granularity))
-        return Shared(values[0]) if len(values) == 1 else PerDraw(values)
+        return by_draw(self.draw(base, drawn.values, scope.component(self.granularity)))
 
     def kl(self, base: Tensor) -> Tensor:
         """Zero: the prior is weight decay."""
