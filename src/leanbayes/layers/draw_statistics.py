@@ -7,10 +7,10 @@ from torch import Tensor
 from leanbayes.forms import Ask, Form, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Scope
-from leanbayes.posteriors.base import Posterior, member_of
+from leanbayes.posteriors.base import WithoutKL, member_of
 
 
-class DrawStatistics(Posterior):
+class DrawStatistics(WithoutKL):
     """Statistics of K fixed draws, as differences to those of the layer: 0 until they are measured.
 
     A slot without parameters, of the tensor [mean, variance] [2, C]. The mean network and training
@@ -21,7 +21,6 @@ class DrawStatistics(Posterior):
         draws: Number of draws K.
     """
 
-    regularises_base = False
     differences: Tensor
 
     def __init__(self, base: Tensor, draws: int) -> None:
@@ -50,7 +49,3 @@ class DrawStatistics(Posterior):
     def spread(self, base: Tensor) -> Tensor:  # noqa: ARG002
         """Over the draws."""
         return self.differences.std(0, correction=0)
-
-    def kl(self, base: Tensor) -> Tensor:
-        """Zero."""
-        return base.new_zeros(())

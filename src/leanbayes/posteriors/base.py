@@ -153,6 +153,23 @@ class Posterior(nn.Module, ABC):
         raise NotImplementedError(f"{cls.__name__} has no closed-form gradient of its KL")
 
 
+class WithoutKL(Posterior):
+    """A law whose prior is weight decay, or that has nothing to learn."""
+
+    closed_form = True
+    regularises_base = False
+
+    def kl(self, base: Tensor) -> Tensor:
+        """Zero."""
+        return base.new_zeros(())
+
+    @classmethod
+    def add_kl_grads(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
+    ) -> None:
+        """Nothing to add."""
+
+
 class _CountedNoise:
     """Counts the numbers that are asked for; draws none."""
 
