@@ -1,4 +1,4 @@
-"""Words for a user: on labels and inputs, on the number of data, on memory, on posteriors."""
+"""Words for a user: on labels and inputs, on the number of data, on memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, tensor_of
 from leanbayes.model import BayesianModel
 from leanbayes.plan import MEAN, call, count_rows
 from leanbayes.prediction import is_label
-from leanbayes.train.spread import sigma_statistics as sigma_statistics
-from leanbayes.train.spread import warn_posterior as warn_posterior
 from leanbayes.untouched import untouched
 
 

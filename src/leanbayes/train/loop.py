@@ -18,7 +18,6 @@ from leanbayes.errors import ConfigError, Interrupted
 from leanbayes.likelihood import Likelihood, needed
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.refresh import refresh_batchnorm
-from leanbayes.train.advice import sigma_statistics, warn_posterior
 from leanbayes.train.callbacks import Callback, Run
 from leanbayes.train.config import FitConfig, checked_config
 from leanbayes.train.ema import Average
@@ -30,6 +29,7 @@ from leanbayes.train.optim import build_optimizer
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.saving import Progress, Saver
 from leanbayes.train.signals import Signals, exit_code
+from leanbayes.train.spread import sigma_statistics, warn_posterior
 from leanbayes.train.step import Parts, Stepper, fewest_in_part, modes
 from leanbayes.train.store import Store
 from leanbayes.train.watch import MetricsFile, Watch
