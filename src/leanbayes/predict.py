@@ -22,8 +22,8 @@ from leanbayes.budget import (
     TooLargeError,
     bounded,
     bytes_per_row,
-    first_rows,
     leaves_of,
+    rows_between,
     slices,
     worth_trying,
 )
@@ -229,7 +229,7 @@ class Sampler:
         def run() -> None:
             # Compiled layers would not see the hooks that measure.
             with uncompiled(self.inner):
-                call(self.inner, first_rows(batch, rows, 0, few), plan=MEAN)
+                call(self.inner, rows_between(batch, rows, 0, few), plan=MEAN)
 
         size = bytes_per_row(self.inner.net, few, run)
         return limits.memory // (size * (limits.chunk or 1))

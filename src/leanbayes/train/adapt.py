@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from torch import nn
 
-from leanbayes.budget import first_rows
+from leanbayes.budget import rows_between
 from leanbayes.convert import bayesianize
 from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError
@@ -172,7 +172,7 @@ def converted(
 def _example(net: nn.Module, data: Any, config: FitConfig) -> Any:
     """The first rows of a batch: a proof of the layers runs the network several times."""
     inputs = next(iter(Loader(every_batch(data, config), device_of(net))))[0]
-    return first_rows(inputs, count_rows((inputs,), {}), 0, EXAMPLES)
+    return rows_between(inputs, count_rows((inputs,), {}), 0, EXAMPLES)
 
 
 def _loader(model: BayesianModel, data: Any, config: FitConfig, augment: Augment | None) -> Loader:
