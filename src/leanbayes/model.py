@@ -136,11 +136,14 @@ class BayesianModel(nn.Module):
         scope = self.scope
         scope.on_host, scope.member = plan.component, _only_member(plan.component)
         scope.device = None if scope.member is None else device_of(self.net)
-        plan = self._with_members(plan)
-        scope.orders = {}
-        scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
+        scope.plan, scope.rows = self._with_members(plan), rows
+        scope.shared, scope.visited, scope.orders, scope.ahead = {}, set(), {}, {}
         scope.traced = torch.compiler.is_compiling()
-        scope.ahead = {}
+        self._draw_on_entry()
+
+    def _draw_on_entry(self) -> None:
+        """What layers do not draw in their turn: a keyed sample, shared noise, short tensors."""
+        scope, plan = self.scope, self.scope.plan
         if self._ahead and plan.noise is not None and plan.groups == 1:
             scope.ahead = drawn_by_key(self._ahead, scope)
         if not plan.mean and plan.noise is None:
