@@ -95,7 +95,7 @@ def bayesianize(
         raise ConversionError(_nothing_converted(found, method))
     method.check_slots(sites, slots)
     last = next((name for name in reversed(order or []) if not _is_dropout(net, name)), None)
-    draft = Draft(net, method, sites, slots, found.skipped, likelihood, last)
+    draft = Draft(net, method, sites, slots, found.skipped, likelihood, ran_last=last)
     return assemble(draft, example=example)
 
 

@@ -142,16 +142,15 @@ def price(  # noqa: PLR0913
     _check(rounds, precision, inner, in_turn)
     with untouched(inner), untouched(baseline):
         here = tuple(_moved(part, device) for part in batch)
-        options = {"samples": draws}
         bench = Bench(
-            (here[0], here[1]),
-            deepcopy(chosen).to(device),
-            samples,
-            options,
-            PRECISIONS[precision],
-            in_turn,
-            regularizer,
-            ood_rows,
+            batch=(here[0], here[1]),
+            likelihood=deepcopy(chosen).to(device),
+            samples=samples,
+            options={"samples": draws},
+            dtype=PRECISIONS[precision],
+            in_turn=in_turn,
+            regularizer=regularizer,
+            ood_rows=ood_rows,
         )
         return _price(inner, baseline, bench, rounds, seconds, clock or clock_of(device))
 

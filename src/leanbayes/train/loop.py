@@ -175,16 +175,16 @@ class Trainer:
         optimizer = build_optimizer(module, self.likelihood, config)
         optimizer.zero_grad()  # what a run that broke, or somebody else, has left
         parts = Parts(
-            module,
-            self.model,
-            self.likelihood,
-            optimizer,
-            runtime,
-            config,
-            num_data,
-            self.steps_per_epoch,
-            self.augment,
-            self.feed.train.fixed_order,
+            module=module,
+            model=self.model,
+            likelihood=self.likelihood,
+            optimizer=optimizer,
+            runtime=runtime,
+            config=config,
+            num_data=num_data,
+            steps_per_epoch=self.steps_per_epoch,
+            augment=self.augment,
+            fixed_order=self.feed.train.fixed_order,
         )
         self.stepper = Stepper(parts, self.total_steps)
         self.average = None if config.ema is None else Average(self.model, config.ema)
@@ -363,13 +363,13 @@ class Trainer:
     def _result(self, seconds: float) -> FitResult:
         progress = self.progress
         result = FitResult(
-            progress.step,
-            progress.step / self.steps_per_epoch,
-            progress.history,
-            progress.best,
-            progress.best_step,
-            progress.stopped,
-            seconds,
+            steps=progress.step,
+            epochs=progress.step / self.steps_per_epoch,
+            history=progress.history,
+            best=progress.best,
+            best_step=progress.best_step,
+            stopped=progress.stopped,
+            seconds=seconds,
         )
         self._tell("on_end", result)
         return result
