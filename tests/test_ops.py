@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from leanbayes import ops
 from leanbayes.errors import PlanError
-from leanbayes.forms import Flipped, Moments, PerDraw, Shared
+from leanbayes.forms import Flipped, Moments, PerDraw, Selected, Shared, order_of
 
 FORMS = ("shared", "per_draw", "flipped")
 LAYOUTS = [(draws, rows) for draws in (1, 2, 3) for rows in (1, 2)]
@@ -71,6 +71,29 @@ def test_linear_without_signs_on_the_outputs_equals_a_loop_over_draws():
     x = torch.randn(6, 4).double()
     weight = make_form("flipped", 3, (5, 4))._replace(sign0=None)
     assert_equal(ops.linear(x, weight, None), loop(x, weight, None, 3, F.linear))
+
+
+def selected(shape):
+    """Five draws of four copies; their order is not its own inverse, and a copy is left out."""
+    return Selected(torch.randn(4, *shape).double(), torch.tensor([2, 0, 3, 2, 0]))
+
+
+@pytest.mark.parametrize("bias", ["none", "shared", "per_draw"])
+@pytest.mark.parametrize("sorted_before", [False, True])
+def test_rows_of_every_copy_come_back_in_their_order(bias, sorted_before):
+    torch.manual_seed(0)
+    form, x = selected((5, 4)), torch.randn(10, 4).double()
+    shift, each = make_form(bias, 5, (5,)), PerDraw(form.values[form.component])
+    form = form._replace(order=order_of(form.component) if sorted_before else None)
+    assert_equal(ops.linear(x, form, shift), loop(x, each, shift, 5, F.linear))
+    images, kernels = torch.randn(10, 4, 3).double(), selected((5, 4, 2))
+
+    def convolve(x, weight, _blocks):
+        return F.conv1d(x, weight)
+
+    each = PerDraw(kernels.values[kernels.component])
+    found = ops.convolution(images, kernels, shift, convolve)
+    assert_equal(found, loop(images, each, shift, 5, F.conv1d))
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])

@@ -49,6 +49,14 @@ def test_only_row_slots_draw_once_a_row_and_only_when_asked():
     assert (scope.draws("row"), scope.draws("batch")) == (2, 2)
 
 
+def test_a_slot_reads_the_members_of_its_draws_whether_they_are_given_by_row_or_by_group():
+    by_row, by_group = torch.tensor([1, 1, 1, 2, 2, 2]), torch.tensor([1, 2])
+    for given in (by_row, by_group):
+        scope = Scope(plan=lb.Plan(groups=2, per_row=True, component=given), rows=6)
+        assert torch.equal(scope.component("row"), by_row)
+        assert torch.equal(scope.component("batch"), by_group)
+
+
 def test_rows_are_counted_in_the_first_tensor_of_any_input():
     assert count_rows((torch.zeros(3, 2),), {}) == 3
     assert count_rows((), {"ids": torch.zeros(4, 2)}) == 4

@@ -112,6 +112,19 @@ def test_a_sequential_keeps_modules_at_two_places_and_a_forward_of_its_own(reuse
     torch.testing.assert_close(lb.predict(model, x).probs, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_hooks_of_a_sequential_itself_act_in_a_prediction(when):
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3)).to(F64)
+    if when == "before":
+        net.register_forward_pre_hook(lambda _m, args: (2 * args[0],))
+    else:
+        net.register_forward_hook(lambda _m, _args, output: 2 * output)
+    head = lb.MeanField(init_std=0.0, select=lb.select.output)
+    model, x = lb.bayesianize(net, head, likelihood=lb.Categorical()), torch.randn(5, 4, dtype=F64)
+    expected = torch.softmax(model.eval()(x), 1)
+    torch.testing.assert_close(lb.predict(model, x).probs, expected, rtol=1e-12, atol=1e-12)
+
+
 class Headed(nn.Module):
     def __init__(self):
         super().__init__()
@@ -165,6 +178,11 @@ def test_a_wrong_trunk_is_refused():
         lb.predict(model, x, trunk="head")
     with pytest.raises(lb.ConfigError, match="no submodule 'spine'"):
         lb.predict(model, x, trunk="spine")
+    late = nn.Sequential(nn.Linear(4, 4), Headed()).to(F64)
+    everything = lb.MeanField(init_std=0.3, select=~lb.select.by_name("1.body.*"))
+    model = lb.bayesianize(late, everything, likelihood=lb.Categorical())
+    with pytest.raises(lb.ConfigError, match=r"changes the result.*something random comes before"):
+        lb.predict(model, x, trunk="1.body")
     twice = lb.bayesianize(Residual().to(F64), method, likelihood=lb.Categorical())
     with pytest.raises(lb.ConfigError, match="runs 2 times"):
         lb.predict(twice, x, trunk="body")

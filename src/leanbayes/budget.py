@@ -102,9 +102,9 @@ def slices(inputs: Any, rows: int, size: int) -> Iterator[Any]:
         yield inputs
         return
     for start in range(0, rows, size):
-        yield first_rows(inputs, rows, start, start + size)
+        yield rows_between(inputs, rows, start, start + size)
 
 
-def first_rows(inputs: Any, rows: int, start: int, stop: int) -> Any:
+def rows_between(inputs: Any, rows: int, start: int, stop: int) -> Any:
     """Rows start to stop of every leaf that has rows."""
     return pytree.tree_map_only(Tensor, lambda x: x[start:stop] if has_rows(x, rows) else x, inputs)

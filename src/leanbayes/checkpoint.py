@@ -16,6 +16,7 @@ from leanbayes.likelihood import Likelihood
 from leanbayes.methods.base import Method
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.posteriors.base import Posterior
+from leanbayes.posteriors.shards import whole
 from leanbayes.saved import DESCRIPTION, FORMAT, TENSORS, Saved, kind_of
 from leanbayes.select import Site
 from leanbayes.storage import render_json, render_tensors, write_directory
@@ -135,9 +136,7 @@ def _unique_tensors(model: BayesianModel) -> tuple[dict[str, Tensor], dict[str, 
             aliases[key] = first[id(value)]
             continue
         first[id(value)] = key
-        full = getattr(value, "full_tensor", None)
-        plain = (value if full is None else full()).detach()
-        tensors[key] = plain.cpu().contiguous().clone()
+        tensors[key] = whole(value).detach().cpu().contiguous().clone()
     return tensors, aliases
 
 

@@ -23,6 +23,7 @@ from leanbayes.model import BayesianModel, is_sequence_first, unwrap
 from leanbayes.modes import mixes_rows, uncompiled
 from leanbayes.plan import MEAN, Scope, as_dict
 from leanbayes.posteriors.base import Posterior
+from leanbayes.posteriors.shards import whole
 from leanbayes.report import ConversionReport, Converted, Skipped
 from leanbayes.select import Site
 from leanbayes.settle import settle
@@ -96,7 +97,7 @@ def bayesianize(
         raise ConversionError(_nothing_converted(found, method))
     method.check_slots(sites, slots)
     last = next((name for name in reversed(order or []) if not _is_dropout(net, name)), None)
-    draft = Draft(net, method, sites, slots, found.skipped, likelihood, last)
+    draft = Draft(net, method, sites, slots, found.skipped, likelihood, ran_last=last)
     return assemble(draft, example=example)
 
 
@@ -322,8 +323,7 @@ def tensor_hash(tensor: Any) -> str:
     """sha256 of a tensor; extra state that is no tensor hashes by its text."""
     if not isinstance(tensor, Tensor) or isinstance(tensor, LAZY) or tensor.is_meta:
         return hashlib.sha256(repr(tensor).encode()).hexdigest()
-    full = getattr(tensor, "full_tensor", None)
-    plain = (tensor if full is None else full()).detach().cpu().contiguous()
+    plain = whole(tensor).detach().cpu().contiguous()
     digest = hashlib.sha256(f"{plain.dtype}{tuple(plain.shape)}".encode())
     digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -26,6 +26,11 @@ class PerDraw(NamedTuple):
     value: Tensor  # [D, *shape]
 
 
+def by_draw(values: Tensor) -> Shared | PerDraw:
+    """Values [D, *shape]; those of a single draw are the same for every row."""
+    return Shared(values[0]) if len(values) == 1 else PerDraw(values)
+
+
 class Flipped(NamedTuple):
     """Draw d is `mean + delta * (sign0[d] outer sign1[d])`: one noise tensor, a sign pair a draw.
 

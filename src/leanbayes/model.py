@@ -20,6 +20,7 @@ from leanbayes.ahead import (
     shared_noise,
 )
 from leanbayes.calibration import Calibration
+from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError, PlanError
 from leanbayes.layers.base import Host
 from leanbayes.linearise import linearised
@@ -27,6 +28,7 @@ from leanbayes.methods.assignment import in_turn
 from leanbayes.methods.base import Method
 from leanbayes.plan import MEAN, Plan, Scope, count_rows, tensors_in
 from leanbayes.posteriors.base import Posterior
+from leanbayes.posteriors.shards import whole
 from leanbayes.report import ConversionReport
 from leanbayes.surgery import Flag, posteriors
 
@@ -132,12 +134,15 @@ class BayesianModel(nn.Module):
             )
         scope = self.scope
         scope.on_host, scope.member = plan.component, _only_member(plan.component)
-        scope.device = None if scope.member is None else _device(self.net)
-        plan = self._with_members(plan)
-        scope.orders = {}
-        scope.plan, scope.rows, scope.shared, scope.visited = plan, rows, {}, set()
+        scope.device = None if scope.member is None else device_of(self.net)
+        scope.plan, scope.rows = self._with_members(plan), rows
+        scope.shared, scope.visited, scope.orders, scope.ahead = {}, set(), {}, {}
         scope.traced = torch.compiler.is_compiling()
-        scope.ahead = {}
+        self._draw_on_entry()
+
+    def _draw_on_entry(self) -> None:
+        """What layers do not draw in their turn: a keyed sample, shared noise, short tensors."""
+        scope, plan = self.scope, self.scope.plan
         if self._ahead and plan.noise is not None and plan.groups == 1:
             scope.ahead = drawn_by_key(self._ahead, scope)
         if not plan.mean and plan.noise is None:
@@ -162,7 +167,7 @@ class BayesianModel(nn.Module):
             component = (
                 in_turn(members, plan.groups) if fresh else torch.arange(plan.groups) % members
             )
-        return replace(plan, component=component.to(_device(self.net)))
+        return replace(plan, component=component.to(device_of(self.net)))
 
     def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:
         """The method's training plan for so many rows, `samples` repetitions included."""
@@ -229,7 +234,7 @@ class BayesianModel(nn.Module):
 
         A float64 scalar with a gradient: sums a tensor in float32, the total in float64.
         """
-        device = _device(self.net).type
+        device = device_of(self.net).type
         with torch.autocast(device, enabled=False):  # products of half precision would lose digits
             return self.kl_of([(q, base) for _, _, q, base in self.posteriors()])
 
@@ -239,12 +244,11 @@ class BayesianModel(nn.Module):
         Terms of members ([K], or [K, K] for pairwise bounds) are summed over tensors first and
         reduced then: one index for the whole network counts once.
         """
-        total = torch.zeros((), dtype=_widest(self.net), device=_device(self.net))
+        total = torch.zeros((), dtype=_widest(self.net), device=device_of(self.net))
         by_member: dict[int, Tensor] = {}
         for posterior, base in sites:
             terms = posterior.kl(base)
-            full = getattr(terms, "full_tensor", None)
-            terms = (terms if full is None else full()).to(total.dtype)
+            terms = whole(terms).to(total.dtype)
             if terms.dim() == 0:
                 total = total + terms
             else:
@@ -319,7 +323,8 @@ def _has_group() -> bool:
 def reshard(model: nn.Module) -> None:
     """Put FSDP2's parameters back into shards: its root stays gathered after a forward pass.
 
-    An optimiser holds the shards; gathered parameters are strangers to it.
+    An optimiser and an average hold the shards: gathered parameters are strangers to the one, and
+    would not show what the other writes.
     """
     if _has_group():
         for module in sharded_modules(model):
@@ -336,9 +341,5 @@ def sharded_modules(model: nn.Module) -> Iterator[Any]:
     return (m for m in model.modules() if hasattr(type(m), "set_reshard_after_forward"))
 
 
-def _device(net: nn.Module) -> torch.device:
-    return next((p.device for p in net.parameters()), torch.device("cpu"))
-
-
 def _widest(net: nn.Module) -> torch.dtype:
-    return torch.float32 if _device(net).type == "mps" else torch.float64
+    return torch.float32 if device_of(net).type == "mps" else torch.float64

@@ -68,6 +68,8 @@ Run = Callable[[Plan, int], Any]  # (plan, samples in it) -> outputs of the fold
 
 MEAN = Plan(mean=True)
 FRESH = FreshNoise()
+# Fields of a scope that a recomputation in backward must find as its forward pass did.
+READ_BY_LAYERS = ("plan", "rows", "shared", "on_host", "member", "orders", "ahead", "device")
 
 
 class Drawn(NamedTuple):
@@ -142,15 +144,14 @@ class Scope:
             self.orders[draws] = order_of(_spread(on_host, draws), component.device)
         return self.orders[draws]
 
-    def state(self) -> tuple[object, ...]:
+    def state(self) -> dict[str, Any]:
         """What layers read of the pass under way, to be set again by `recall`."""
-        kept = self.plan, self.rows, self.shared, self.on_host, self.member
-        return *kept, self.orders, self.ahead, self.device
+        return {name: getattr(self, name) for name in READ_BY_LAYERS}
 
-    def recall(self, state: tuple[Any, ...]) -> None:
+    def recall(self, state: Mapping[str, Any]) -> None:
         """Go back to a pass, as recomputation in its backward pass does."""
-        self.plan, self.rows, self.shared, self.on_host, self.member = state[:5]
-        self.orders, self.ahead, self.device = state[5:]
+        for name, value in state.items():
+            setattr(self, name, value)
 
     @property
     def source(self) -> NoiseSource:

@@ -22,12 +22,13 @@ from leanbayes.budget import (
     TooLargeError,
     bounded,
     bytes_per_row,
-    first_rows,
     leaves_of,
+    rows_between,
     slices,
     worth_trying,
 )
 from leanbayes.counts import checked_count
+from leanbayes.devices import device_of
 from leanbayes.enumeration import enumerated, heads_of
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, Statistics, tensor_of
@@ -228,7 +229,7 @@ class Sampler:
         def run() -> None:
             # Compiled layers would not see the hooks that measure.
             with uncompiled(self.inner):
-                call(self.inner, first_rows(batch, rows, 0, few), plan=MEAN)
+                call(self.inner, rows_between(batch, rows, 0, few), plan=MEAN)
 
         size = bytes_per_row(self.inner.net, few, run)
         return limits.memory // (size * (limits.chunk or 1))
@@ -359,11 +360,6 @@ def row_shapes(batch: Any) -> Any:
         (leaf.shape[1:], leaf.dtype) if isinstance(leaf, Tensor) else type(leaf)
         for leaf in pytree.tree_leaves(batch)
     )
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the parameters lie."""
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def batches_of(inputs: Any, model: BayesianModel) -> Iterator[Any]:

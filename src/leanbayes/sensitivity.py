@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from leanbayes.counts import checked_count
+from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, tensor_of
 from leanbayes.ops import at_least_float32
@@ -189,7 +190,7 @@ def _batches(
     """(inputs, targets) on the network's device, with a bar on a terminal."""
     from tqdm import tqdm
 
-    device = next((p.device for p in net.parameters()), torch.device("cpu"))
+    device = device_of(net)
     hidden = None if progress else True  # None: hidden where stderr is no terminal
     for item in tqdm(data, desc=f"sensitivity ({name})", unit="batch", disable=hidden):
         if not isinstance(item, (tuple, list)) or len(item) != 2:

@@ -9,6 +9,8 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.calibration import Conformal, class_scores, rank_of
+from leanbayes.calibration.conformal import lots
+from leanbayes.noise import key_seed
 
 SPLITS, N, TEST = 200, 57, 100
 
@@ -169,6 +171,19 @@ def test_randomised_sets_repeat_by_seed_and_binary_labels_have_two_columns():
     assert p.sets().shape == (40, 2)
     assert torch.equal(p.sets(seed=3), p.sets(seed=3))
     assert not torch.equal(p.sets(seed=3), p.sets(seed=4))
+
+
+def test_held_out_scores_and_sets_of_one_seed_draw_different_numbers():
+    """The same ones would tie the score of a held-out example to that of a new one."""
+    torch.manual_seed(0)
+    model = lb.bayesianize(nn.Linear(4, 3), lb.MAP(), likelihood=lb.Categorical())
+    x, y = torch.randn(40, 4), torch.arange(40) % 3
+    found = lb.calibrate(model, (x, y), method="conformal", score="aps", randomised=True, seed=5)
+    probs = lb.predict(model, x, calibrated=False).probs.double()
+    as_in_sets = class_scores(probs, "aps", lots(40, 5))[torch.arange(40), y].sort().values
+    again = class_scores(probs, "aps", lots(40, key_seed(5, "calibrate", 0)))
+    torch.testing.assert_close(found.conformal.scores, again[torch.arange(40), y].sort().values)
+    assert (found.conformal.scores - as_in_sets).abs().max() > 0.01
 
 
 @pytest.mark.parametrize(

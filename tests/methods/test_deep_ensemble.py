@@ -132,6 +132,18 @@ def test_rows_of_several_members_train_them_as_their_own_batches_would(assign, m
         torch.testing.assert_close(weight.grad, net[0].weight.grad)
 
 
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_a_member_without_rows_in_a_batch_keeps_its_statistics(momentum):
+    model, _ = ensemble(example=images(), momentum=momentum, assign="random")
+    further = model.net[1].posterior("statistics")
+    before = {name: value.clone() for name, value in further.named_buffers()}
+    model.train()
+    model(images(), plan=lb.Plan(per_row=True, component=torch.arange(12) % 2))
+    for name, value in further.named_buffers():  # of the members 1 and 2
+        assert not torch.equal(value[0], before[name][0])
+        assert torch.equal(value[1], before[name][1])
+
+
 def test_running_statistics_of_several_members_act_in_one_pass():
     model, alone = ensemble(example=images())
     model.train()

@@ -117,6 +117,17 @@ def test_the_tied_prior_pulls_towards_the_nearer_of_both_signs():
     torch.testing.assert_close(grad, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("law", ["normal", "cauchy"])
+def test_the_edit_of_a_tied_prior_is_the_gradient_of_its_kl_at_either_sign(law):
+    q, _ = factors(law=law, prior_std=0.15, tied_sign=True, kl_rule="sum")
+    with torch.no_grad():
+        q.location[:, ::2].neg_()
+    expected = torch.autograd.grad(q.kl(LIKE).sum(), (q.location, q.rho))
+    FactorBank.add_kl_grads([(q, LIKE)], 1.0, lambda _: True)
+    for parameter, gradient in zip((q.location, q.rho), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("members", [1, 4, 9])
 def test_the_averaged_draw_is_free_at_mean_one_and_sqrt_k_times_the_prior(members):
     """T2.3: the paper's surrogate is least at sigma_k = sqrt(K) s, whatever the means' spread."""

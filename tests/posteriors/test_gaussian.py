@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from leanbayes.forms import Ask
 from leanbayes.noise import FreshNoise, KeyedNoise
+from leanbayes.plan import Plan, Scope
 from leanbayes.posteriors import Gaussian
 
 F64 = torch.float64
@@ -91,6 +93,19 @@ def test_gradient_edit_is_the_gradient_of_the_kl(fixed_row, prior_mean):
     Gaussian.add_kl_grads([(posterior, base)], 0.37, lambda p: p.requires_grad)
     torch.testing.assert_close(base.grad - 1, expected[0], rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(posterior.log_std.grad, expected[1], rtol=1e-12, atol=1e-14)
+
+
+def test_flipout_gives_every_draw_fair_signs_of_its_own_on_both_sides():
+    base, posterior = gaussian(400, 500)
+    scope = Scope(plan=Plan(per_row=True), rows=32)
+    drawn = posterior.drawn(base, scope, Ask(signs=(400, 500)))
+    assert drawn.values.shape == (400, 500)  # one noise tensor for all draws
+    for sign in (drawn.sign0, drawn.sign1):
+        size = sign.shape[1]
+        assert torch.equal(sign.abs(), torch.ones(32, size, dtype=F64))
+        correlation = sign @ sign.T / size - torch.eye(32, dtype=F64)
+        assert correlation.abs().max() < 5.5 / math.sqrt(size)
+        assert abs(float(sign.mean())) < 5 / math.sqrt(sign.numel())
 
 
 def test_the_edit_has_the_sign_of_a_minimiser():

@@ -17,12 +17,10 @@ from leanbayes.train.advice import (
     count_classes,
     is_out_of_memory,
     memory_advice,
-    sigma_statistics,
     warn_batchnorm,
     warn_num_data,
-    warn_posterior,
 )
-from leanbayes.train.spread import posterior_words
+from leanbayes.train.spread import posterior_words, sigma_statistics, warn_posterior
 
 
 def linear(**options):

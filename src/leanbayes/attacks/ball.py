@@ -72,7 +72,7 @@ class Ball:
             return torch.rand(like.shape, generator=source, dtype=like.dtype) * 2 - 1
         shift = _unit(torch.randn(like.shape, generator=source, dtype=like.dtype))
         lot = torch.rand(len(like), generator=source, dtype=like.dtype)
-        return shift * _by_row(lot ** (1 / max(like[0].numel(), 1)), shift)
+        return shift * by_row(lot ** (1 / max(like[0].numel(), 1)), shift)
 
     def move(self, slope: Tensor) -> Tensor:
         """One step uphill."""
@@ -85,7 +85,7 @@ class Ball:
             shift = shift.clamp(-self.eps, self.eps)
         else:
             length = _lengths(shift)
-            shift = shift * _by_row((self.eps / length).clamp(max=1), shift)
+            shift = shift * by_row((self.eps / length).clamp(max=1), shift)
         return clean + shift if self.bounds is None else (clean + shift).clamp(*self.bounds)
 
 
@@ -117,7 +117,7 @@ class Scale:
 
 def _unit(values: Tensor) -> Tensor:
     """Every row divided by its length; rows of zeros stay."""
-    return values / _by_row(_lengths(values), values)
+    return values / by_row(_lengths(values), values)
 
 
 def _lengths(values: Tensor) -> Tensor:
@@ -125,5 +125,6 @@ def _lengths(values: Tensor) -> Tensor:
     return length.clamp_min(torch.finfo(values.dtype).tiny)
 
 
-def _by_row(numbers: Tensor, like: Tensor) -> Tensor:
+def by_row(numbers: Tensor, like: Tensor) -> Tensor:
+    """One number a row, to be multiplied with pixels."""
     return numbers.reshape(-1, *(1,) * (like.dim() - 1))

@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from leanbayes.attacks.ball import by_row
+from leanbayes.devices import device_of
 from leanbayes.enumeration import enumerated
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Categorical, Likelihood, tensor_of
@@ -70,7 +72,7 @@ class Victim:
     @property
     def device(self) -> torch.device:
         """Where the network lies."""
-        return next((p.device for p in self.net.parameters()), torch.device("cpu"))
+        return device_of(self.net)
 
     @property
     def mixes(self) -> bool:
@@ -117,9 +119,9 @@ class Victim:
             higher = torch.maximum(top, value)
             old, new = (top - higher).exp(), (value - higher).exp()
             total = total * old + new
-            slope = slope * _by_row(old, leaf) + own * _by_row(new, leaf)
+            slope = slope * by_row(old, leaf) + own * by_row(new, leaf)
             top = higher
-        return -slope / _by_row(total, leaf)
+        return -slope / by_row(total, leaf)
 
     def _terms(self, pixels: Tensor, y: Tensor, step: int) -> Iterator[Term]:
         """Log probability of the targets under every draw, [H, ...], and the weights of it."""
@@ -177,7 +179,3 @@ def _gradient(value: Tensor, leaf: Tensor) -> Tensor:
     """By the pixels alone: no parameter gets one."""
     (found,) = torch.autograd.grad(value, leaf)
     return found
-
-
-def _by_row(numbers: Tensor, like: Tensor) -> Tensor:
-    return numbers.reshape(-1, *(1,) * (like.dim() - 1))

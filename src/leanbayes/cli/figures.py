@@ -16,6 +16,7 @@ from leanbayes.cli.row_scores import row_scores
 from leanbayes.cli.tally import DenseTally
 from leanbayes.data.dataset import Normalize
 from leanbayes.errors import DataError
+from leanbayes.evaluation.rows import row_means
 from leanbayes.evaluation.scores import check_labels, errors_found
 from leanbayes.model import BayesianModel
 from leanbayes.prediction import (
@@ -51,7 +52,7 @@ class Uncertainty:
     @staticmethod
     def of(found: Prediction) -> Uncertainty:
         """That of a prediction."""
-        return Uncertainty(*(_by_row(getattr(found, name)) for name in KINDS))
+        return Uncertainty(*(row_means(getattr(found, name)) for name in KINDS))
 
     @staticmethod
     def cat(parts: list[Uncertainty]) -> Uncertainty:
@@ -259,7 +260,3 @@ def _of_numbers(found: Regression, target: Tensor) -> dict[str, float]:
         "lpd": float(found.log_prob(target).mean()),
         "coverage_95": float(lb.metrics.interval_coverage(low, high, target)),
     }
-
-
-def _by_row(values: Tensor) -> Tensor:
-    return values if values.dim() == 1 else values.flatten(1).mean(1)

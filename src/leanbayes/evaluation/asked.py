@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.data import Normalize
+from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError, DataError
 from leanbayes.evaluation.part import Batch
 from leanbayes.evaluation.split import Split
@@ -76,7 +77,7 @@ class Asked:
     @property
     def device(self) -> torch.device:
         """Where the network lies."""
-        return next((p.device for p in self.inner.parameters()), torch.device("cpu"))
+        return device_of(self.inner)
 
     @property
     def is_random(self) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from leanbayes.errors import CheckpointError, ConfigError
 from leanbayes.evaluation.asked import Asked
+from leanbayes.posteriors.shards import whole
 from leanbayes.records import provenance
 from leanbayes.storage import parse_json
 from leanbayes.train.folder import differences, write_file
@@ -144,10 +145,9 @@ def _hash(tensors: Mapping[str, Any]) -> str:
     for name, value in sorted(tensors.items()):
         found.update(name.encode())
         if isinstance(value, Tensor):
-            full = getattr(value, "full_tensor", None)
-            whole = (value if full is None else full()).detach().cpu().contiguous()
-            found.update(f"{whole.dtype}{tuple(whole.shape)}".encode())
-            found.update(whole.reshape(-1).view(torch.uint8).numpy().tobytes())
+            plain = whole(value).detach().cpu().contiguous()
+            found.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
+            found.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:16]
 
 

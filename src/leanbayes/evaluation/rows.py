@@ -30,7 +30,7 @@ class Rows(Accumulator):
 
     def update(self, found: Prediction) -> None:
         """Add the rows of a prediction."""
-        columns = [_by_row(getattr(found, kind)) for kind in KINDS]
+        columns = [row_means(getattr(found, kind)) for kind in KINDS]
         self.parts.append(torch.stack(columns, 1).to("cpu", torch.float64))
 
     def merge(self, other: Self) -> None:
@@ -101,5 +101,6 @@ def _epistemic(values: Tensor, top: float) -> dict[str, list[Any]]:
     return {"epistemic_edges": edges[: len(counts) + 1], "epistemic": counts}
 
 
-def _by_row(values: Tensor) -> Tensor:
+def row_means(values: Tensor) -> Tensor:
+    """One value a row: the mean over its elements where it has several."""
     return values if values.dim() == 1 else values.flatten(1).mean(1)

@@ -17,10 +17,9 @@ from leanbayes.convert import bayesianize
 from leanbayes.data import Data, augment_named, read
 from leanbayes.errors import DataError
 from leanbayes.experiments.ablations_training import pretraining
-from leanbayes.experiments.experiment import Row
+from leanbayes.experiments.experiment import Row, plain
 from leanbayes.experiments.kept_network import Kept, kept
 from leanbayes.experiments.open_set_data import OpenSetData
-from leanbayes.experiments.verification_training import plain
 from leanbayes.likelihood import Categorical
 from leanbayes.methods import MAP, Method
 from leanbayes.model import BayesianModel

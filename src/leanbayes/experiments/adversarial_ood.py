@@ -51,10 +51,9 @@ from leanbayes.experiments.adversarial_ood_training import (
     pretraining,
     tuning,
 )
-from leanbayes.experiments.experiment import Experiment, Row
+from leanbayes.experiments.experiment import Experiment, Row, plain
 from leanbayes.experiments.kept_network import Kept, kept
 from leanbayes.experiments.open_set_data import NoisyBatches, OpenSetData, seeded
-from leanbayes.experiments.verification_training import plain
 from leanbayes.likelihood import Categorical
 from leanbayes.methods import MAP
 from leanbayes.model import BayesianModel

@@ -6,7 +6,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from leanbayes.train.config import FitConfig
 
 Row = dict[str, Any]
 
@@ -45,6 +48,11 @@ class Experiment(ABC):
         """The rows one after another, each with its label and seconds."""
         for label, work in self.parts():
             yield timed(label, work)
+
+
+def plain(config: FitConfig) -> Row:
+    """What the settings say, without what they leave open."""
+    return {key: value for key, value in config.to_json().items() if value is not None}
 
 
 def timed(label: str, work: Callable[[], Row]) -> Row:

@@ -35,7 +35,7 @@ from leanbayes import metrics, select
 from leanbayes.convert import bayesianize
 from leanbayes.data import Data
 from leanbayes.errors import ConfigError
-from leanbayes.experiments.experiment import Experiment, Row
+from leanbayes.experiments.experiment import Experiment, Row, plain
 from leanbayes.experiments.grey_images import SIDE, grey_images
 from leanbayes.experiments.kept_network import Kept, kept
 from leanbayes.experiments.training_flops import Pass, count_pass
@@ -141,7 +141,7 @@ class Bench:
     def trained(self) -> Kept:
         """The point estimate that the methods start from."""
         config = self._config(MAP())
-        origin = {"config": _plain(config), "rows": len(self.data.train[1])}
+        origin = {"config": plain(config), "rows": len(self.data.train[1])}
         return kept(self.plan.keep, origin, partial(self._train, config))
 
     def _train(self, config: FitConfig) -> Kept:
@@ -233,7 +233,7 @@ class Bench:
             **against(inside, outside, random=model.method.is_random),
             "rotation": self._rotation(model),
             "sigma": sigma_map(model),
-            "config": _plain(config),
+            "config": plain(config),
         }
 
     def _rotation(self, model: BayesianModel) -> Row:
@@ -250,10 +250,6 @@ class Bench:
         found = predict(model, x, likelihood=Categorical(), **options)
         assert isinstance(found, Classification)
         return found
-
-
-def _plain(config: FitConfig) -> Row:
-    return {key: value for key, value in config.to_json().items() if value is not None}
 
 
 def scores(found: Classification, y: Tensor) -> dict[str, float]:

@@ -46,7 +46,7 @@ from leanbayes import metrics
 from leanbayes.convert import bayesianize
 from leanbayes.data import Pairs, augment_named, pairs_from_labels, read
 from leanbayes.errors import ConfigError
-from leanbayes.experiments.experiment import Experiment, Row
+from leanbayes.experiments.experiment import Experiment, Row, plain
 from leanbayes.experiments.kept_network import Kept, kept
 from leanbayes.experiments.open_set_data import (
     Budget,
@@ -59,7 +59,6 @@ from leanbayes.experiments.verification_attack import pgd
 from leanbayes.experiments.verification_training import (
     METHODS,
     paper_figures,
-    plain,
     pretraining,
     setting,
 )

@@ -97,8 +97,3 @@ def paper_figures(name: str) -> Row | None:
         return None
     accuracy, precision = PAPER[name]
     return {"lfw_accuracy": accuracy, "lfw_ap_adversarial": precision, "comparable": False}
-
-
-def plain(config: FitConfig) -> Row:
-    """What the settings say, without what they leave open."""
-    return {key: value for key, value in config.to_json().items() if value is not None}

@@ -13,7 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
-from leanbayes.budget import first_rows, slices
+from leanbayes.budget import rows_between, slices
+from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError, DataError
 from leanbayes.landscape.networks import Place, landmarks, places
 from leanbayes.landscape.plane import Plane
@@ -91,7 +92,7 @@ def landscape(  # noqa: PLR0913
     """
     inner = unwrap(model)
     _check(points, margin, rows)
-    device = next((p.device for p in inner.parameters()), torch.device("cpu"))
+    device = device_of(inner)
     batches = [*_batches(data, rows, device)]
     chosen = _likelihood(inner, likelihood)
     # A loader gives the same rows to every place only if it is read once.
@@ -182,7 +183,7 @@ def _batches(data: Any, rows: int, device: torch.device) -> Iterator[Batch]:
     left = rows
     for inputs, target in _pairs(data):
         have = count_rows((inputs,), {})
-        pair = first_rows((inputs, target), have, 0, min(left, have))
+        pair = rows_between((inputs, target), have, 0, min(left, have))
         left -= min(left, have)
         for piece in slices(pair, count_rows((pair,), {}), ROWS):
             on_device = pytree.tree_map_only(Tensor, lambda x: x.to(device), piece)
@@ -209,7 +210,7 @@ def _pairs(data: Any) -> Iterable[Batch]:
 def _few(batches: Sequence[Batch]) -> Any:
     inputs = batches[0][0]
     have = count_rows((inputs,), {})
-    return first_rows(inputs, have, 0, min(have, 8))
+    return rows_between(inputs, have, 0, min(have, 8))
 
 
 def _likelihood(model: BayesianModel, given: Likelihood | None) -> Likelihood:

@@ -46,7 +46,8 @@ class Matrix(NamedTuple):
     def product(self, rows: int) -> Product:
         """The product with one step [B, I], for many steps."""
         run = _product(self.weight, rows)
-        before, after = (f if f is None else _to_rows(f, rows) for f in self[1:])
+        factors = (self.before, self.after)
+        before, after = (f if f is None else _to_rows(f, rows) for f in factors)
 
         def scaled(x: Tensor) -> Tensor:
             y = run(x if before is None else x * before.to(x.dtype))
@@ -67,7 +68,8 @@ class Cell(NamedTuple):
     def values(self) -> list[Tensor] | None:
         """The tensors in the order of the stock kernel, where all rows share them."""
         found = [self.ih.value(), self.hh.value()]
-        found += [b.value if isinstance(b, Shared) else None for b in self[2:4] if b is not None]
+        biases = [b for b in (self.bias_ih, self.bias_hh) if b is not None]
+        found += [b.value if isinstance(b, Shared) else None for b in biases]
         found += [] if self.hr is None else [self.hr.value()]
         values = [value for value in found if value is not None]
         return values if len(values) == len(found) else None

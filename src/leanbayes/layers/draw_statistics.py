@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from leanbayes.forms import Ask, Form, PerDraw, Shared
+from leanbayes.forms import Ask, Form, Shared
 from leanbayes.noise import NoiseSource
-from leanbayes.plan import Drawn, Scope
-from leanbayes.posteriors.base import Posterior, member_of
+from leanbayes.plan import Scope
+from leanbayes.posteriors.base import WithoutKL, member_of
 
 
-class DrawStatistics(Posterior):
+class DrawStatistics(WithoutKL):
     """Statistics of K fixed draws, as differences to those of the layer: 0 until they are measured.
 
     A slot without parameters, of the tensor [mean, variance] [2, C]. The mean network and training
@@ -21,7 +21,6 @@ class DrawStatistics(Posterior):
         draws: Number of draws K.
     """
 
-    regularises_base = False
     differences: Tensor
 
     def __init__(self, base: Tensor, draws: int) -> None:
@@ -47,15 +46,6 @@ class DrawStatistics(Posterior):
         k = member_of(scope)
         return super().form(base, scope, ask) if k is None else Shared(base + self.differences[k])
 
-    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
-        """Those of one draw, or of each."""
-        values = self.draw(base, drawn.values, scope.component(self.granularity))
-        return Shared(values[0]) if len(values) == 1 else PerDraw(values)
-
     def spread(self, base: Tensor) -> Tensor:  # noqa: ARG002
         """Over the draws."""
         return self.differences.std(0, correction=0)
-
-    def kl(self, base: Tensor) -> Tensor:
-        """Zero."""
-        return base.new_zeros(())

@@ -17,11 +17,11 @@ from leanbayes import ops
 from leanbayes.errors import PlanError
 from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.noise import NoiseSource
-from leanbayes.plan import Drawn, Scope
-from leanbayes.posteriors.base import Posterior, member_index, member_of, spread_of
+from leanbayes.plan import Scope
+from leanbayes.posteriors.base import WithoutKL, member_index, member_of, spread_of
 
 
-class Statistics(Posterior):
+class Statistics(WithoutKL):
     """Running statistics of the members 1 to K - 1; member 0 has the layer's own.
 
     A slot without parameters, of the tensor [mean, variance] [2, C].
@@ -30,7 +30,6 @@ class Statistics(Posterior):
         layers: The stock layers of the further members, whose statistics are copied.
     """
 
-    regularises_base = False
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
@@ -69,11 +68,6 @@ class Statistics(Posterior):
         own = base if k == 0 else torch.stack([self.running_mean[k - 1], self.running_var[k - 1]])
         return Shared(own)
 
-    def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
-        """Those of one member, or of the member of each draw."""
-        values = self.draw(base, drawn.values, scope.component(self.granularity))
-        return Shared(values[0]) if len(values) == 1 else PerDraw(values)
-
     def mean(self, base: Tensor, member: int | None = None) -> Tensor:
         """Those of a member, or their average; exact where all are equal."""
         values = self.values(base)
@@ -82,10 +76,6 @@ class Statistics(Posterior):
     def spread(self, base: Tensor) -> Tensor:
         """Over the members."""
         return spread_of(self.values(base))
-
-    def kl(self, base: Tensor) -> Tensor:
-        """Zero."""
-        return base.new_zeros(())
 
     def of_member(
         self, layer: _BatchNorm, k: int, tracks: bool

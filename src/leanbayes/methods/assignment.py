@@ -1,7 +1,8 @@
-"""Which member a row of the batch trains: any batch size, any number of members."""
+"""Which member a row of the batch trains, and a sample of a prediction uses."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from leanbayes.counts import checked_count
 from leanbayes.errors import PlanError
+from leanbayes.noise import NoiseSource
+from leanbayes.plan import Plan
 
 Assign = Literal["split", "interleave", "random", "tile"]
 
@@ -62,6 +65,12 @@ def even_blocks(most: int, batch: int) -> int:
 def in_turn(members: int, blocks: int) -> Tensor:
     """A uniform member a block, [blocks]; none again before all had one."""
     return torch.randperm(members)[torch.arange(blocks) % members]
+
+
+def prediction_by_member(members: int, samples: Sequence[int], noise: NoiseSource) -> Plan:
+    """The plan of a prediction in which sample t uses member t mod K."""
+    component = torch.tensor([t % members for t in samples])
+    return Plan(groups=len(samples), component=component, noise=noise)
 
 
 def check_rows(rows: int, members: int) -> None:

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from leanbayes.errors import ConfigError, ConversionError
 from leanbayes.layers.statistics import Statistics
-from leanbayes.methods.assignment import assigned, settle_members
+from leanbayes.methods.assignment import assigned, prediction_by_member, settle_members
 from leanbayes.methods.base import Method
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Plan
@@ -145,8 +145,7 @@ class DeepEnsemble(Method, name="deep_ensemble"):
 
     def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan:
         """Sample t uses member t mod K."""
-        component = torch.tensor([t % self.members for t in samples])
-        return Plan(groups=len(samples), component=component, noise=noise)
+        return prediction_by_member(self.members, samples, noise)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; a factory by its name, and dropped where it has none."""

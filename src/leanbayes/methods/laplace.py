@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import nn
 
+from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError, DataError
 from leanbayes.likelihood import Likelihood
 from leanbayes.methods.curvature import Curvature, Diagonal, Kronecker
@@ -18,7 +19,6 @@ from leanbayes.methods.post_hoc import (
     batches,
     check_init_std,
     checked_likelihood,
-    device_of,
     draw_losses,
     parsed,
 )

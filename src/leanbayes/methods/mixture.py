@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from leanbayes.errors import ConfigError
-from leanbayes.methods.assignment import Assign, assigned, blocks, settle_members
+from leanbayes.methods.assignment import (
+    Assign,
+    assigned,
+    blocks,
+    prediction_by_member,
+    settle_members,
+)
 from leanbayes.methods.base import Method
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Granularity, Plan
@@ -83,8 +89,7 @@ class MixtureMethod(Method):
 
     def prediction_plan(self, samples: Sequence[int], noise: NoiseSource) -> Plan:
         """Sample t uses member t mod K."""
-        component = torch.tensor([t % self.members for t in samples])
-        return Plan(groups=len(samples), component=component, noise=noise)
+        return prediction_by_member(self.members, samples, noise)
 
     def reduce_kl(self, terms: Tensor, part: int = 0) -> Tensor:  # noqa: ARG002
         """From the terms of the members to one number."""

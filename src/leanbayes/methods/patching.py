@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 
 from leanbayes.errors import ConfigError
-from leanbayes.methods.assignment import assigned, settle_members
+from leanbayes.methods.assignment import assigned, prediction_by_member, settle_members
 from leanbayes.methods.base import KLKind, Method
 from leanbayes.methods.preset import Preset, settled
 from leanbayes.methods.prior import check_not_negative, resolve_prior_std
@@ -196,5 +196,4 @@ class Patching(Method, name="patching"):
         """Keyed indices; under a network index sample t uses copy t mod K."""
         if self.scope != "network":
             return Plan(groups=len(samples), noise=noise)
-        component = torch.tensor([t % self.members for t in samples])
-        return Plan(groups=len(samples), component=component, noise=noise)
+        return prediction_by_member(self.members, samples, noise)

@@ -78,11 +78,6 @@ def checked_likelihood(likelihood: Any) -> Likelihood:
     return needed(likelihood, "fit_posterior")
 
 
-def device_of(model: torch.nn.Module) -> torch.device:
-    """Where the model is."""
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
-
-
 def check_init_std(init_std: float) -> None:
     """Raise on a negative scale."""
     if not init_std >= 0:

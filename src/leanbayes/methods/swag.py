@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leanbayes.counts import checked_count
+from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError
 from leanbayes.layers.base import Host
 from leanbayes.layers.draw_statistics import DrawStatistics
@@ -25,7 +26,6 @@ from leanbayes.methods.post_hoc import (
     batches,
     check_init_std,
     checked_likelihood,
-    device_of,
     draw_losses,
     loss_of,
     parsed,

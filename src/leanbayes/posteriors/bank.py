@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from leanbayes.forms import Ask, Form, PerDraw, Selected, Shared
+from leanbayes.forms import Ask, Form, PerDraw, Selected, Shared, by_draw
 from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import Drawn, Granularity, Scope
@@ -193,8 +193,7 @@ class Bank(Posterior):
             # In training all copies stay in the graph, for DDP.
             return Shared(self.values(base)[k] if torch.is_grad_enabled() else self.copy(base, k))
         if self.index not in ("network", "layer") or len(noise) == 1 or base.dim() == 1:
-            values = self.draw(base, noise, component)
-            return Shared(values[0]) if len(values) == 1 else PerDraw(values)
+            return by_draw(self.draw(base, noise, component))
         order = scope.order(self.granularity) if self.index == "network" else None
         return Selected(self.values(base), self.picks(noise, component), order)
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leanbayes.forms import Ask, Form, PerDraw, Shared
+from leanbayes.forms import Ask, Form, Shared, by_draw
 from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.plan import Drawn, Granularity, Scope
 from leanbayes.posteriors.shards import is_shard, local_parts, shard_like
@@ -120,8 +120,8 @@ class Posterior(nn.Module, ABC):
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """A form of the draws that `drawn` stands for."""
-        values = self.draw(base, drawn.values.to(base.dtype), scope.component(self.granularity))
-        return Shared(values[0]) if values.shape[0] == 1 else PerDraw(values)
+        noise = drawn.values.to(base.dtype)
+        return by_draw(self.draw(base, noise, scope.component(self.granularity)))
 
     def joins(self, base: Tensor, scope: Scope) -> Hashable | None:  # noqa: ARG002
         """What posteriors must have in common to be drawn in one go; None draws by itself."""
@@ -151,6 +151,23 @@ class Posterior(nn.Module, ABC):
     ) -> None:
         """Add `scale * dKL` to the gradients of all sites; only where `closed_form` is set."""
         raise NotImplementedError(f"{cls.__name__} has no closed-form gradient of its KL")
+
+
+class WithoutKL(Posterior):
+    """A law whose prior is weight decay, or that has nothing to learn."""
+
+    closed_form = True
+    regularises_base = False
+
+    def kl(self, base: Tensor) -> Tensor:
+        """Zero."""
+        return base.new_zeros(())
+
+    @classmethod
+    def add_kl_grads(
+        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
+    ) -> None:
+        """Nothing to add."""
 
 
 class _CountedNoise:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from leanbayes.forms import Ask, Form, PerDraw, Shared
+from leanbayes.forms import Ask, Form, by_draw
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Drawn, Granularity, Scope
-from leanbayes.posteriors.base import Editable, Posterior
+from leanbayes.posteriors.base import WithoutKL
 
 
-class _Bernoulli(Posterior):
+class _Bernoulli(WithoutKL):
     """`z = 1 / keep` with probability `keep = 1 - rate`, else 0: expected value 1.
 
-    It has no parameters and no KL: the prior is weight decay.
+    It has no parameters; the prior of the weights around it is weight decay.
     """
-
-    closed_form = True
-    regularises_base = False
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -38,18 +34,7 @@ class _Bernoulli(Posterior):
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """One value for all rows, or one a draw; numbers are compared before they are rounded."""
-        values = self.draw(base, drawn.values, scope.component(self.granularity))
-        return Shared(values[0]) if len(values) == 1 else PerDraw(values)
-
-    def kl(self, base: Tensor) -> Tensor:
-        """Zero: the prior is weight decay."""
-        return base.new_zeros(())
-
-    @classmethod
-    def add_kl_grads(
-        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
-    ) -> None:
-        """Nothing to add."""
+        return by_draw(self.draw(base, drawn.values, scope.component(self.granularity)))
 
 
 class Mask(_Bernoulli):

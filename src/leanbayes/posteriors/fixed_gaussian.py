@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -11,29 +9,16 @@ from leanbayes.forms import Form, PerDraw, Shared
 from leanbayes.linearise import moved
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Drawn, Granularity, Scope
-from leanbayes.posteriors.base import Editable, Posterior
+from leanbayes.posteriors.base import WithoutKL
 
 
-class Measured(Posterior):
+class Measured(WithoutKL):
     """A law around the trained parameter that `lb.fit_posterior` fills in.
 
-    Its prior is the weight decay of training, so there is no KL. Scales are frozen Parameters, not
-    buffers: they shard and move along with the parameter.
+    Scales are frozen Parameters, not buffers: they shard and move along with the parameter.
     """
 
     granularity: Granularity = "batch"
-    regularises_base = False
-    closed_form = True
-
-    def kl(self, base: Tensor) -> Tensor:
-        """Zero: the prior is weight decay."""
-        return torch.zeros((), device=base.device)
-
-    @classmethod
-    def add_kl_grads(
-        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
-    ) -> None:
-        """Nothing to add."""
 
 
 class FixedGaussian(Measured):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leanbayes.forms import Ask, Form, PerDraw, Shared
+from leanbayes.forms import Ask, Form, PerDraw, Shared, by_draw
 from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.ops import at_least_float32, is_turned
 from leanbayes.plan import Drawn, Scope
@@ -152,7 +152,7 @@ class Gaussian(MeanFieldPosterior):
         if draws == 1 and is_turned(base):
             return Shared(torch.addcmul(base, std, noise[0]))  # in the layout of the parameter
         value = torch.addcmul(base, std, noise, out=noise)
-        return Shared(value[0]) if draws == 1 else PerDraw(value)
+        return by_draw(value)
 
     def realise(self, base: Tensor, drawn: Drawn, scope: Scope) -> Form:
         """Explicit draws, or mean, perturbation and signs."""

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from leanbayes.forms import Ask, Form, PerDraw, Selected, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Drawn, Scope
-from leanbayes.posteriors.base import Posterior, member_index, member_of, spread_of
+from leanbayes.posteriors.base import WithoutKL, member_index, member_of, spread_of
 
 
-class Members(Posterior):
+class Members(WithoutKL):
     """A uniform mixture of K points; the layer's own parameter is member 0.
 
     Every further member is a Parameter of its own, so that a member that a step does not use gets
@@ -25,7 +25,6 @@ class Members(Posterior):
     """
 
     owns_base = True
-    regularises_base = False
     copies = 1
 
     def __init__(self, further: Sequence[Tensor]) -> None:
@@ -88,7 +87,3 @@ class Members(Posterior):
     def spread(self, base: Tensor) -> Tensor:
         """Over the members."""
         return spread_of(torch.stack([base, *self.further]))
-
-    def kl(self, base: Tensor) -> Tensor:
-        """Zero: the prior is weight decay."""
-        return base.new_zeros(())

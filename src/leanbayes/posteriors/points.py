@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from leanbayes.forms import Ask, Form, Shared
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Scope
-from leanbayes.posteriors.base import Editable, Posterior, member_index, member_of, spread_of
+from leanbayes.posteriors.base import Posterior, WithoutKL, member_index, member_of, spread_of
 from leanbayes.posteriors.joint import forms_of, side_by_side
 
 
-class PointFactors(Posterior):
+class PointFactors(WithoutKL):
     """K factors over C channels under one network index, without a law of their own.
 
     Args:
@@ -22,9 +22,6 @@ class PointFactors(Posterior):
         members: Members K.
         init_std: Standard deviation of the factors around 1 at the start.
     """
-
-    closed_form = True
-    regularises_base = False
 
     def __init__(self, like: Tensor, size: int, *, members: int, init_std: float = 0.05) -> None:
         super().__init__()
@@ -69,13 +66,3 @@ class PointFactors(Posterior):
     def spread(self, base: Tensor) -> Tensor:  # noqa: ARG002
         """Over the members."""
         return spread_of(self.location)
-
-    def kl(self, base: Tensor) -> Tensor:
-        """Zero: the prior is weight decay."""
-        return base.new_zeros(())
-
-    @classmethod
-    def add_kl_grads(
-        cls, sites: Sequence[tuple[Posterior, Tensor]], scale: float, editable: Editable
-    ) -> None:
-        """Nothing to add."""

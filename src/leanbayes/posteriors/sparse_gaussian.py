@@ -18,7 +18,7 @@ from leanbayes.posteriors.base import Editable, Posterior, gradient_of, like_gra
 from leanbayes.posteriors.estimators import Estimator, MeanFieldPosterior
 from leanbayes.posteriors.kl import normal_kl
 from leanbayes.posteriors.scale import inverse_softplus, softplus
-from leanbayes.posteriors.shards import is_shard, local_parts
+from leanbayes.posteriors.shards import is_shard, local_parts, whole
 
 Reduction = Literal["sum", "tensor_mean"]
 
@@ -166,8 +166,8 @@ class SparseGaussian(MeanFieldPosterior):
 
     def kl(self, base: Tensor) -> Tensor:
         """The closed form over the random entries, a scalar; shards are gathered first."""
-        mean = at_least_float32(torch.take(_whole(base), self.entries))
-        std = softplus(at_least_float32(_whole(self.rho)))
+        mean = at_least_float32(torch.take(whole(base), self.entries))
+        std = softplus(at_least_float32(whole(self.rho)))
         terms = normal_kl(mean, std, torch.zeros_like(mean), self.prior_std)
         return self.kl_factor * terms.sum()
 
@@ -256,11 +256,6 @@ def _edit_scales(group: list[SparseGaussian], scale: float) -> None:
     pull = (std / group[0].prior_std ** 2 - std.reciprocal()).mul_(rho.sigmoid()).mul_(scale)
     parts = torch.split(pull.to(grads[0].dtype), [len(part) for part in rhos])
     torch._foreach_add_(grads, list(parts))
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    full = getattr(tensor, "full_tensor", None)
-    return tensor if full is None else full()
 
 
 def local_entries(entries: Tensor, base: Any) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from leanbayes.forms import Form, PerDraw, Shared
+from leanbayes.forms import Form, Shared, by_draw
 from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import Posterior
@@ -72,8 +72,7 @@ class LowRankGaussian(FixedGaussian):
         own, common = self._split(drawn.values.to(base.dtype))
         if scope.plan.noise is None:
             common = scope.shared.setdefault(COMMON, Drawn(common)).values.to(own)
-        values = self._combined(base, own, common)
-        return Shared(values[0]) if len(values) == 1 else PerDraw(values)
+        return by_draw(self._combined(base, own, common))
 
     def joins_keyed(self, base: Tensor) -> Hashable | None:  # noqa: ARG002
         """Laws with as many deviations."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood
 from leanbayes.model import BayesianModel, unwrap
@@ -131,7 +132,7 @@ def price(  # noqa: PLR0913
         >>> found.parameters_added, found.flops_predict_ratio
         (15, 20.0)
     """
-    inner, device = unwrap(model), _device(model)
+    inner, device = unwrap(model), device_of(model)
     chosen = inner.likelihood if likelihood is None else likelihood
     if not isinstance(chosen, Likelihood):
         raise ConfigError(
@@ -141,16 +142,15 @@ def price(  # noqa: PLR0913
     _check(rounds, precision, inner, in_turn)
     with untouched(inner), untouched(baseline):
         here = tuple(_moved(part, device) for part in batch)
-        options = {"samples": draws}
         bench = Bench(
-            (here[0], here[1]),
-            deepcopy(chosen).to(device),
-            samples,
-            options,
-            PRECISIONS[precision],
-            in_turn,
-            regularizer,
-            ood_rows,
+            batch=(here[0], here[1]),
+            likelihood=deepcopy(chosen).to(device),
+            samples=samples,
+            options={"samples": draws},
+            dtype=PRECISIONS[precision],
+            in_turn=in_turn,
+            regularizer=regularizer,
+            ood_rows=ood_rows,
         )
         return _price(inner, baseline, bench, rounds, seconds, clock or clock_of(device))
 
@@ -163,7 +163,7 @@ def _price(
     seconds: float,
     clock: Clock,
 ) -> Price:
-    nets, device = (model, baseline), _device(model)
+    nets, device = (model, baseline), device_of(model)
     samples = model.method.default_samples if bench.samples is None else bench.samples
     samples = samples if model.method.is_random else 1  # one pass stands for all
     known = not any(isinstance(module, nn.RNNBase) for module in baseline.modules())
@@ -215,10 +215,6 @@ def _ratio(own: int | None, other: int | None) -> float | None:
 
 def _count(net: nn.Module) -> int:
     return sum(p.numel() for p in net.parameters())
-
-
-def _device(net: nn.Module) -> torch.device:
-    return next((p.device for p in net.parameters()), torch.device("cpu"))
 
 
 def _moved(part: Any, device: torch.device) -> Any:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from leanbayes.budget import first_rows
+from leanbayes.budget import rows_between
 from leanbayes.convert import collapse
 from leanbayes.edit import attach_kl
 from leanbayes.groups import param_groups
@@ -99,7 +99,7 @@ class Bench:
             return objective(model, self.batch, self.likelihood, **options).loss
         likelihood: Any = self.likelihood  # the regulariser itself refuses others
         rows = count_rows((self.batch[0],), {})
-        strange = first_rows(self.batch[0], rows, 0, min(self.ood_rows or rows, rows))
+        strange = rows_between(self.batch[0], rows, 0, min(self.ood_rows or rows, rows))
         found = self.regularizer.objective(model, self.batch, strange, likelihood, **options)
         return found.loss
 

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
 from torch import nn
 
-from leanbayes.budget import first_rows
+from leanbayes.budget import rows_between
 from leanbayes.convert import bayesianize
+from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError
 from leanbayes.fitting import fit_posterior
 from leanbayes.likelihood import Categorical, Likelihood, needed
@@ -165,22 +165,22 @@ def converted(
     example = _example(net, data, config)
     if not method.looks_at_data:
         return bayesianize(net, method, example=example)
-    loader = Loader(every_batch(data, config), _device(net))
+    loader = Loader(every_batch(data, config), device_of(net))
     return bayesianize(net, method, example=example, data=loader, likelihood=likelihood)
 
 
 def _example(net: nn.Module, data: Any, config: FitConfig) -> Any:
     """The first rows of a batch: a proof of the layers runs the network several times."""
-    inputs = next(iter(Loader(every_batch(data, config), _device(net))))[0]
-    return first_rows(inputs, count_rows((inputs,), {}), 0, EXAMPLES)
+    inputs = next(iter(Loader(every_batch(data, config), device_of(net))))[0]
+    return rows_between(inputs, count_rows((inputs,), {}), 0, EXAMPLES)
 
 
 def _loader(model: BayesianModel, data: Any, config: FitConfig, augment: Augment | None) -> Loader:
     if not model.method.collects:
-        return Loader(every_batch(data, config), _device(model))
+        return Loader(every_batch(data, config), device_of(model))
     # Iterates are made in training mode, where BatchNorm1d takes no single row.
     batches = every_batch(data, config, smallest=fewest_rows(model, "train"))
-    return Loader(batches, _device(model), augment)
+    return Loader(batches, device_of(model), augment)
 
 
 def _measured(
@@ -193,7 +193,7 @@ def _measured(
     """What is fitted after training, under the run's seed: the same in all processes."""
     if loader is None:
         return {}
-    with seeded(config.seed, _device(model)):
+    with seeded(config.seed, device_of(model)):
         return fit_posterior(model, loader, likelihood, **options)
 
 
@@ -210,10 +210,6 @@ def _figures(
     samples, seed = config.evaluate_samples, config.seed
     options: dict[str, Any] = {"samples": samples, "seed": seed}
     return evaluate_in_training(model, batches, likelihood, runtime, **options) or {}
-
-
-def _device(net: nn.Module) -> torch.device:
-    return next((p.device for p in net.parameters()), torch.device("cpu"))
 
 
 def _report(done: Adapted) -> bytes:

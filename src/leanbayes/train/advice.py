@@ -1,4 +1,4 @@
-"""Words for a user: on labels and inputs, on the number of data, on memory, on posteriors."""
+"""Words for a user: on labels and inputs, on the number of data, on memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
+from leanbayes.devices import device_of
 from leanbayes.errors import DataError, OutOfMemory
 from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, tensor_of
 from leanbayes.model import BayesianModel
 from leanbayes.plan import MEAN, call, count_rows
 from leanbayes.prediction import is_label
 from leanbayes.train.keyed import kept
-from leanbayes.train.spread import sigma_statistics as sigma_statistics
-from leanbayes.train.spread import warn_posterior as warn_posterior
 from leanbayes.untouched import untouched
 
 
@@ -54,7 +53,7 @@ def count_classes(
     model: BayesianModel, inputs: Any, augment: Callable[[Any], Any] | None = None
 ) -> int:
     """The size of dim 1 of the mean network's output, from the first row of some inputs."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = device_of(model)
     rows = count_rows((inputs,), {})
 
     def first(x: Tensor) -> Tensor:

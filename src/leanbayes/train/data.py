@@ -21,7 +21,8 @@ from torch.utils.data import (
 
 from leanbayes.errors import ConfigError, DataError
 from leanbayes.likelihood import Categorical, Likelihood, RealTargets
-from leanbayes.train.order import Order, check_sizes, check_whole
+from leanbayes.train.fields import check_whole
+from leanbayes.train.order import Order, check_sizes
 from leanbayes.train.resident import Bytes, Residents
 from leanbayes.train.sizes import common_length, counted_sizes, known_sizes, length
 from leanbayes.train.sources import (

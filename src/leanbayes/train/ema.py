@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.errors import CheckpointError, ConfigError
-from leanbayes.model import BayesianModel, sharded_modules
+from leanbayes.model import BayesianModel, reshard
+from leanbayes.ops import at_least_float32
 from leanbayes.posteriors.shards import local_part, shard_like, whole
-
-HALF = (torch.float16, torch.bfloat16)
 
 
 class Average:
@@ -46,7 +45,7 @@ class Average:
             raise ConfigError(f"decay of the average must be in [0, 1), found {decay!r}")
         self.decay = float(decay)
         self.updates = 0
-        _gather_anew(model)
+        reshard(model)
         averaged, latest = _tensors(model)
         with torch.no_grad():
             self._averaged = {name: _wide(tensor).clone() for name, tensor in averaged.items()}
@@ -73,7 +72,7 @@ class Average:
             self.settle(model)
             yield
         finally:
-            _gather_anew(model)
+            reshard(model)
             _write(tensors, before)
 
     def settle(self, model: nn.Module) -> None:
@@ -106,7 +105,7 @@ class Average:
         return [(self._averaged, state["averaged"]), (self._latest, state["latest"])]
 
     def _matched(self, model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        _gather_anew(model)
+        reshard(model)
         averaged, latest = _tensors(model)
         strange = (averaged.keys() ^ self._averaged.keys()) | (latest.keys() ^ self._latest.keys())
         if strange:
@@ -115,12 +114,6 @@ class Average:
                 f"{_some(strange)}. Write Average(model, decay) after every conversion and wrapping"
             )
         return averaged, latest
-
-
-def _gather_anew(model: nn.Module) -> None:
-    """Drop what FSDP2 has gathered for a pass and kept: later passes would not see new values."""
-    for module in sharded_modules(model):
-        module.reshard()
 
 
 def _tensors(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -139,8 +132,7 @@ def _own(model: nn.Module, named: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def _wide(tensor: Tensor) -> Tensor:
     """Half precision would swallow the small steps of an average."""
-    values = tensor.detach()
-    return values.float() if values.dtype in HALF else values
+    return at_least_float32(tensor.detach())
 
 
 def _parts(tensors: Mapping[str, Tensor]) -> list[Tensor]:

@@ -100,7 +100,8 @@ def _check_flag(name: str, value: Any, _least: float) -> None:
         raise ConfigError(f"{name} must be true or false, found {value!r}")
 
 
-def _check_whole(name: str, value: Any, least: float) -> None:
+def check_whole(name: str, value: Any, least: float) -> None:
+    """Raise unless a setting is a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{name} must be a whole number of at least {least}, found {value!r}")
 
@@ -123,7 +124,7 @@ def _is_number(value: Any) -> bool:
 
 _RULES: Mapping[Any, Callable[[str, Any, float], None]] = {
     bool: _check_flag,
-    int: _check_whole,
+    int: check_whole,
     float: _check_number,
     str: _check_word,
 }

@@ -18,7 +18,6 @@ from leanbayes.errors import ConfigError, Interrupted
 from leanbayes.likelihood import Likelihood, needed
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.refresh import refresh_batchnorm
-from leanbayes.train.advice import sigma_statistics, warn_posterior
 from leanbayes.train.callbacks import Callback, Run
 from leanbayes.train.config import FitConfig, checked_config
 from leanbayes.train.ema import Average
@@ -30,6 +29,7 @@ from leanbayes.train.optim import build_optimizer
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.saving import Progress, Saver
 from leanbayes.train.signals import Signals, exit_code
+from leanbayes.train.spread import sigma_statistics, warn_posterior
 from leanbayes.train.step import Parts, Stepper, fewest_in_part, modes
 from leanbayes.train.store import Store
 from leanbayes.train.watch import MetricsFile, Watch
@@ -175,16 +175,16 @@ class Trainer:
         optimizer = build_optimizer(module, self.likelihood, config)
         optimizer.zero_grad()  # what a run that broke, or somebody else, has left
         parts = Parts(
-            module,
-            self.model,
-            self.likelihood,
-            optimizer,
-            runtime,
-            config,
-            num_data,
-            self.steps_per_epoch,
-            self.augment,
-            self.feed.train.fixed_order,
+            module=module,
+            model=self.model,
+            likelihood=self.likelihood,
+            optimizer=optimizer,
+            runtime=runtime,
+            config=config,
+            num_data=num_data,
+            steps_per_epoch=self.steps_per_epoch,
+            augment=self.augment,
+            fixed_order=self.feed.train.fixed_order,
         )
         self.stepper = Stepper(parts, self.total_steps)
         self.average = None if config.ema is None else Average(self.model, config.ema)
@@ -364,13 +364,13 @@ class Trainer:
     def _result(self, seconds: float) -> FitResult:
         progress = self.progress
         result = FitResult(
-            progress.step,
-            progress.step / self.steps_per_epoch,
-            progress.history,
-            progress.best,
-            progress.best_step,
-            progress.stopped,
-            seconds,
+            steps=progress.step,
+            epochs=progress.step / self.steps_per_epoch,
+            history=progress.history,
+            best=progress.best,
+            best_step=progress.best_step,
+            stopped=progress.stopped,
+            seconds=seconds,
         )
         self._tell("on_end", result)
         return result

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from leanbayes.errors import ConfigError, DataError
 from leanbayes.noise import key_seed
+from leanbayes.train.fields import check_whole
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,3 @@ def check_sizes(batch_size: int, rank: int, world: int, smallest: int) -> None:
     check_whole("rank", rank, least=0)
     if rank >= world:
         raise ConfigError(f"rank must be 0 to {world - 1} (world={world}), found {rank!r}")
-
-
-def check_whole(name: str, value: Any, *, least: int) -> None:
-    """Raise unless a setting is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}, found {value!r}")

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from leanbayes.errors import CheckpointError
+from leanbayes.posteriors.shards import whole
 from leanbayes.storage import parse_json, parse_tensors, render_json, render_tensors
 
 TREE, TENSORS = "state.json", "state.safetensors"
@@ -167,15 +168,14 @@ class _Writer:
         }
 
     def _tensor(self, value: Tensor, path: str) -> str:
-        full = getattr(value, "full_tensor", None)
-        whole = value.detach() if full is None else full().detach()
-        if whole.layout != torch.strided or whole.is_quantized or whole.is_meta:
-            raise CheckpointError(f"the tensor at {path} is {whole.layout} on {whole.device}")
+        full = whole(value).detach()
+        if full.layout != torch.strided or full.is_quantized or full.is_meta:
+            raise CheckpointError(f"the tensor at {path} is {full.layout} on {full.device}")
         if id(value) not in self.seen:
-            plain = whole.cpu().resolve_conj().resolve_neg().contiguous()
+            plain = full.cpu().resolve_conj().resolve_neg().contiguous()
             real = torch.view_as_real(plain) if plain.is_complex() else plain
             self.seen[id(value)] = self._stored(real, path)
-        return f"{_name_of(whole.dtype)} {_shape_text(whole.shape)} {self.seen[id(value)]}"
+        return f"{_name_of(full.dtype)} {_shape_text(full.shape)} {self.seen[id(value)]}"
 
     def _stored(self, tensor: Tensor, path: str) -> str:
         name = path or "/"

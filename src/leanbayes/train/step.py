@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils import _pytree as pytree
 
+from leanbayes.budget import rows_between
 from leanbayes.edit import KLEdit, attach_kl
 from leanbayes.errors import PlanError
 from leanbayes.likelihood import Likelihood, widened
@@ -206,12 +206,12 @@ def _pieces(
     ood_rows = 0 if ood is None else count_rows((ood,), {})
     for k in range(pieces):
         first, last = (rows * i // pieces for i in (k, k + 1))
-        part = _rows(batch, rows, first, last)
+        part = rows_between(batch, rows, first, last)
         share, other, beside = _share(part[1], batch[1], likelihood), (last - first) / rows, None
         if ood is not None:
             first, last = (ood_rows * i // pieces for i in (k, k + 1))
             other = (last - first) / ood_rows
-            beside = _rows(ood, ood_rows, first, last) if last > first else None
+            beside = rows_between(ood, ood_rows, first, last) if last > first else None
         yield share, other, part, beside
 
 
@@ -233,13 +233,6 @@ def _share(part: Tensor, whole: Tensor, likelihood: Likelihood) -> Any:
 def _labels(target: Tensor, likelihood: Likelihood) -> Any:
     """How many data a batch holds, by the likelihood, which has to see the shape only."""
     return likelihood.count(widened(target.new_zeros(())).expand(target.shape), target)
-
-
-def _rows(tree: Any, rows: int, first: int, last: int) -> Any:
-    def cut(x: Tensor) -> Tensor:
-        return x[first:last] if x.dim() > 0 and x.shape[0] == rows else x
-
-    return pytree.tree_map_only(Tensor, cut, tree)
 
 
 @contextmanager
