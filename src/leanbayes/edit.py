@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
-from leanbayes.model import BayesianModel, reshard, unwrap
+from leanbayes.model import BayesianModel, reshard, unwrap, without_autocast
 from leanbayes.objective import checked_num_data
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of
 from leanbayes.posteriors.shards import local_part
@@ -114,6 +114,12 @@ class KLEdit:
         def editable(parameter: Tensor) -> bool:
             return parameter.requires_grad and id(parameter) in managed
 
+        with without_autocast(self.model):
+            self._add(scale, editable)
+        self.steps += 1
+
+    def _add(self, scale: float, editable: Editable) -> None:
+        """The gradients of all posteriors, those of a kind together."""
         by_type: dict[type[Posterior], list[tuple[Posterior, Tensor]]] = defaultdict(list)
         for host, slot, posterior in self._sites:
             by_type[type(posterior)].append((posterior, host.base(slot)))
@@ -122,7 +128,6 @@ class KLEdit:
                 kind.add_kl_grads(closed, scale, editable)
         every = [site for sites in by_type.values() for site in sites]
         self._add_by_autograd([s for s in every if not s[0].closed_form], scale, editable)
-        self.steps += 1
 
     def _add_by_autograd(
         self, sites: list[tuple[Posterior, Tensor]], scale: float, editable: Editable
@@ -294,9 +299,10 @@ def _warn_of_the_mean_network(model: BayesianModel) -> None:
     """
     draws = model.method.is_random and not model.method.trains_as_point
     first = all(edit.steps == 0 for edit in model.edits())
+    if not (draws and first and model.scope.plan.mean):
+        return
     grads = (p.grad for p in model.net.parameters() if p.grad is not None)
-    learns = any(bool(local_part(grad).any()) for grad in grads)
-    if draws and first and learns and model.scope.plan.mean:
+    if any(bool(local_part(grad).any()) for grad in grads):
         mode = "train()" if model.training else "eval()"
         warnings.warn(
             "the loss of this step is that of the mean network, without a draw, so that what the "
