@@ -44,6 +44,21 @@ def test_the_edit_comes_once_a_step_after_accumulation_and_clipping():
         torch.testing.assert_close(p.detach(), before[name] - rate * (clipped[name] + kl[name]))
 
 
+def test_a_step_within_autocast_adds_the_kl_in_full_precision():
+    """As where a whole loop is within; three products a tensor lost half of their digits."""
+    model = lb.bayesianize(nn.Linear(8, 6), lb.SharedEnsemble(members=2)).train()
+    found = []
+    for half in (False, True):
+        optimizer = torch.optim.SGD(lb.param_groups(model, lr=0.0))
+        handle = lb.attach_kl(optimizer, model, num_data=1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            optimizer.step()
+        handle.remove()
+        found.append([p.grad for p in model.parameters() if p.grad is not None])
+        optimizer.zero_grad()
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
 def test_gradients_are_made_where_the_forward_left_none():
     model, optimizer, _ = parts()
     lb.attach_kl(optimizer, model, num_data=20)

@@ -128,6 +128,9 @@ def test_learnt_precision_ends_at_the_reciprocal_variance():
         (lb.Categorical(), torch.zeros(2, 3), torch.zeros(2, 3).long(), "whole-number labels"),
         (lb.Gaussian(), torch.zeros(2, 3), torch.zeros(2, 2), "do not fit outputs"),
         (lb.Bernoulli(), torch.zeros(2, 3), torch.zeros(6), "do not fit outputs"),
+        # As many numbers, in another order: they were read as they lay.
+        (lb.Bernoulli(), torch.zeros(2, 1, 3, 4), torch.zeros(2, 4, 3), "do not fit outputs"),
+        (lb.Gaussian(), torch.zeros(2, 2, 3, 3), torch.zeros(2, 3, 3, 2), "do not fit outputs"),
     ],
 )
 def test_targets_that_do_not_fit_are_refused(likelihood, output, target, words):

@@ -90,3 +90,45 @@ def test_diversity_takes_a_mapping():
     model = model_of(lb.DeepEnsemble(members=2, init_std=1.0))
     found = [lb.diversity(model, make({"features": X}), Y).kl for make in (dict, UserDict)]
     assert found[0] == found[1] > 0
+
+
+@KINDS
+def test_a_pair_of_a_mapping_and_targets_is_data_and_an_evaluation(kind):
+    """They were refused, and cut into batches with all inputs in each."""
+    weights, figures = [], []
+    for make in (dict, kind):
+        model, pair = model_of(), (make({"features": X}), Y)
+        config = lb.FitConfig(epochs=2, batch_size=4, progress=False)
+        lb.fit(model, pair, lb.Categorical(), validation=pair, config=config)
+        weights.append(model.net.layer.weight.detach())
+        options = {"samples": 3, "batch_size": 5, "progress": False}
+        found = lb.evaluate(model, lb.Suite.of(pair, "test"), **options)
+        figures.append(found["splits"]["test"]["figures"])
+    assert torch.equal(*weights)
+    assert figures[0] == figures[1]
+
+
+@KINDS
+@pytest.mark.parametrize("passes", [1, 2])
+def test_the_regulariser_takes_a_mapping(kind, passes):
+    losses = []
+    for make in (dict, kind):
+        model, regularizer = model_of().train(), lb.OODRegularizer(passes=passes)
+        torch.manual_seed(1)
+        batch, strange = (make({"features": X}), Y), make({"features": X[:4] + 1})
+        found = regularizer.objective(model, batch, strange, lb.Categorical(), num_data=12)
+        losses.append(torch.stack([found.loss, regularizer(model, strange)]).detach())
+    assert torch.equal(*losses)
+
+
+@KINDS
+def test_statistics_are_taken_of_mappings(kind):
+    means = []
+    for make in (dict, kind):
+        torch.manual_seed(0)
+        net = Net()
+        net.layer = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
+        model = lb.bayesianize(net, lb.MeanField(init_std=0.1), example={"features": X})
+        lb.refresh_batchnorm(model, [(make({"features": X}), Y)], draws=True)
+        means.append(net.layer[1].running_mean)
+    assert torch.equal(*means)

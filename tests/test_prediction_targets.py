@@ -169,3 +169,11 @@ def test_targets_that_do_not_fit_are_refused(outputs, likelihood, target, words)
     p = sampled(nn.Linear(4, outputs), torch.randn(6, 4, dtype=F64), likelihood, samples=2)
     with pytest.raises(lb.ConfigError, match=words):
         p.log_prob(target)
+
+
+def test_targets_of_another_order_are_refused():
+    """As many numbers, of a map on its side: they were read as they lay."""
+    p = sampled(nn.Conv2d(1, 1, 1), torch.randn(3, 1, 4, 5, dtype=F64), lb.Bernoulli(), samples=2)
+    assert p.log_prob(torch.zeros(3, 4, 5)).shape == (3, 1, 4, 5)
+    with pytest.raises(lb.ConfigError, match="do not fit predictions"):
+        p.log_prob(torch.zeros(3, 5, 4))

@@ -25,6 +25,7 @@ from leanbayes.prediction import (
     Classification,
     Prediction,
     Regression,
+    fits,
     is_label,
 )
 
@@ -176,7 +177,7 @@ def _by_row(held: Held) -> tuple[Tensor, Tensor]:
     found, target = held.found, held.target
     if isinstance(found, BinaryClassification):
         count = found.probs.numel()
-        if target.numel() != count or not bool(((target == 0) | (target == 1)).all()):
+        if not fits(target, found.probs) or not bool(((target == 0) | (target == 1)).all()):
             raise DataError(
                 f"{target.numel()} labels for {count} probabilities: expected 0 or 1 for each"
             )
@@ -210,7 +211,7 @@ def _scores(held: Held, score: Score | None, randomised: bool, seed: int) -> tup
 
 
 def _residuals(found: Regression, target: Tensor) -> Tensor:
-    if found.mean.dim() > 2 or target.numel() != found.mean.numel():
+    if found.mean.dim() > 2 or not fits(target, found.mean):
         raise ConfigError(
             f"intervals need targets [N] or [N, T]: found predictions {tuple(found.mean.shape)} "
             f"and targets {tuple(target.shape)}"

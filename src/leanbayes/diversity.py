@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from leanbayes.counts import checked_count
 from leanbayes.errors import CollapsedMembers, ConfigError
-from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, Statistics, matched
+from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, Statistics
 from leanbayes.metrics import label_disagreement
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.predict import predict
-from leanbayes.prediction import check_chances, check_classes, is_label
+from leanbayes.prediction import check_chances, check_classes, is_label, matched
 
 TOLERANCE = 1e-3  # of the total variation between members that count as one
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
-from leanbayes.model import BayesianModel, reshard, unwrap
+from leanbayes.model import BayesianModel, reshard, unwrap, without_autocast
 from leanbayes.objective import checked_num_data
 from leanbayes.posteriors.base import Editable, Posterior, gradient_of
 from leanbayes.posteriors.shards import local_part
@@ -114,6 +114,12 @@ class KLEdit:
         def editable(parameter: Tensor) -> bool:
             return parameter.requires_grad and id(parameter) in managed
 
+        with without_autocast(self.model):
+            self._add(scale, editable)
+        self.steps += 1
+
+    def _add(self, scale: float, editable: Editable) -> None:
+        """The gradients of all posteriors, those of a kind together."""
         by_type: dict[type[Posterior], list[tuple[Posterior, Tensor]]] = defaultdict(list)
         for host, slot, posterior in self._sites:
             by_type[type(posterior)].append((posterior, host.base(slot)))
@@ -122,7 +128,6 @@ class KLEdit:
                 kind.add_kl_grads(closed, scale, editable)
         every = [site for sites in by_type.values() for site in sites]
         self._add_by_autograd([s for s in every if not s[0].closed_form], scale, editable)
-        self.steps += 1
 
     def _add_by_autograd(
         self, sites: list[tuple[Posterior, Tensor]], scale: float, editable: Editable

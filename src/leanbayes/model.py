@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -234,8 +234,7 @@ class BayesianModel(nn.Module):
 
         A float64 scalar with a gradient: sums a tensor in float32, the total in float64.
         """
-        device = device_of(self.net).type
-        with torch.autocast(device, enabled=False):  # products of half precision would lose digits
+        with without_autocast(self):
             return self.kl_of([(q, base) for _, _, q, base in self.posteriors()])
 
     def kl_of(self, sites: Sequence[tuple[Posterior, Tensor]]) -> Tensor:
@@ -339,6 +338,11 @@ def is_sharded(model: nn.Module) -> bool:
 def sharded_modules(model: nn.Module) -> Iterator[Any]:
     """The modules that FSDP2's `fully_shard` was called on."""
     return (m for m in model.modules() if hasattr(type(m), "set_reshard_after_forward"))
+
+
+def without_autocast(model: BayesianModel) -> AbstractContextManager[Any]:
+    """For sums over parameters, of which products of half precision would lose digits."""
+    return torch.autocast(device_of(model.net).type, enabled=False)
 
 
 def _widest(net: nn.Module) -> torch.dtype:

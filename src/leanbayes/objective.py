@@ -13,7 +13,7 @@ from leanbayes.counts import checked_count
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import HALF, Likelihood, mean_nll, needed, tensor_of
 from leanbayes.model import BayesianModel, unwrap
-from leanbayes.plan import as_dict, call, count_rows, fold
+from leanbayes.plan import call, count_rows, fold
 
 
 class Objective:
@@ -120,7 +120,7 @@ def _check(model: BayesianModel, likelihood_of: str, include_kl: bool) -> None:
 
 def _pair(batch: Any) -> tuple[Any, Tensor]:
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
-        return as_dict(batch[0]), batch[1]
+        return batch[0], batch[1]
     size = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
     raise ConfigError(
         f"a batch is a pair (inputs, targets), found a {type(batch).__name__}{size}. Several "

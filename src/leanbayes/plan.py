@@ -216,10 +216,11 @@ def count_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         )
     if args and isinstance(args[0], Tensor) and args[0].dim() > 0:
         return args[0].shape[0]
-    for leaf in pytree.tree_leaves((args, kwargs)):
+    leaves = pytree.tree_leaves(([as_dict(arg) for arg in args], kwargs))
+    for leaf in leaves:
         if isinstance(leaf, Tensor) and leaf.dim() > 0:
             return leaf.shape[0]
-    found = ", ".join(sorted({type(x).__name__ for x in pytree.tree_leaves((args, kwargs))}))
+    found = ", ".join(sorted({type(leaf).__name__ for leaf in leaves}))
     raise PlanError(
         f"no tensor with a batch dimension among the inputs ({found}); expected rows in dim 0. "
         "Write torch.from_numpy(array) for arrays, x[None] for a single number"
@@ -234,6 +235,7 @@ def fold(inputs: Any, times: int) -> Any:
     """
     if times == 1:
         return inputs
+    inputs = as_dict(inputs)
     rows = count_rows((inputs,), {})
 
     def repeated(x: Tensor) -> Tensor:

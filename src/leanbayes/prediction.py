@@ -173,7 +173,7 @@ class BinaryClassification(Prediction):
 
         Of a label t between them, as training takes it, `t ln P(y = 1) + (1 - t) ln P(y = 0)`.
         """
-        target = _fitted(target, self.probs).to(self.probs.dtype)
+        target = matched(target, self.probs).to(self.probs.dtype)
         check_chances(target)
         return torch.xlogy(target, self.probs) + torch.xlogy(1 - target, self.complement)
 
@@ -254,7 +254,7 @@ class Regression(Prediction):
     def _log_terms(self, target: Tensor) -> Tensor:
         """Log density of every sample, [S, B, T]."""
         means, noise = self._mixture()
-        error = _fitted(target, self.mean) - means
+        error = matched(target, self.mean) - means
         return -0.5 * (error.square() / noise + noise.log() + math.log(2 * math.pi))
 
     def _mixture(self) -> tuple[Tensor, Tensor]:
@@ -286,13 +286,24 @@ def entropy(probs: Tensor, dim: int) -> Tensor:
     return -torch.xlogy(probs, probs).sum(dim)
 
 
-def _fitted(target: Tensor, like: Tensor) -> Tensor:
-    """Targets in the shape of the predictions; [B] and [B, 1] are the same thing."""
-    if target.numel() == like.numel() and target.shape[:1] == like.shape[:1]:
+def fits(target: Tensor, like: Tensor) -> bool:
+    """True where shapes are the same but for dimensions of 1: [B] and [B, 1] are the same thing.
+
+    As many numbers are not enough: those of a map on its side would be taken for others.
+    """
+    own, wanted = ([size for size in t.shape[1:] if size != 1] for t in (target, like))
+    return target.shape[:1] == like.shape[:1] and own == wanted
+
+
+def matched(target: Tensor, like: Tensor, what: str = "predictions") -> Tensor:
+    """Targets in the shape of what is said of them, or an error."""
+    if target.shape == like.shape:
+        return target
+    if fits(target, like):
         return target.reshape(like.shape)
     raise ConfigError(
-        f"targets of shape {tuple(target.shape)} do not fit predictions of shape "
-        f"{tuple(like.shape)}: expected the same shape"
+        f"targets of shape {tuple(target.shape)} do not fit {what} of shape {tuple(like.shape)}: "
+        "expected the same shape"
     )
 
 

@@ -1,5 +1,7 @@
 """The temperature: the optimum, of the averaged predictive, and never a loss."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
@@ -194,6 +196,9 @@ def test_training_drops_it():
     y = labels(model, x)
     lb.calibrate(model, (x, y), samples=2, seed=0)
     config = lb.FitConfig(epochs=1, batch_size=10, seed=0)
+    with pytest.raises(lb.ConfigError, match="patience"):  # refused: nothing was trained
+        lb.fit(model, (x, y), lb.Categorical(), config=replace(config, patience=2))
+    assert model.calibration is not None
     lb.fit(model, (x, y), lb.Categorical(), config=config)
     assert model.calibration is None
 

@@ -178,3 +178,10 @@ def test_conformal_intervals_are_the_ones_that_are_counted():
     held = metrics.interval_coverage(*p.interval(0.9), y[30:].double())
     assert curve["observed"][at] == close(held)
     assert found["figures"]["coverage_95"] >= curve["observed"][at]
+
+
+def test_label_maps_on_their_side_are_refused():
+    model = lb.bayesianize(nn.Conv2d(3, 4, 1), lb.MAP(), likelihood=lb.Categorical())
+    x, y = torch.rand(2, 3, 4, 6), torch.zeros(2, 6, 4).long()
+    with pytest.raises(lb.DataError, match="labels 4x6 elements a row, the data have 6x4"):
+        evaluate(model, lb.Suite.of((x, y), "test"))

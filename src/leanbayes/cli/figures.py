@@ -25,6 +25,7 @@ from leanbayes.prediction import (
     Prediction,
     Regression,
     is_label,
+    matched,
 )
 
 EMPTY = "the data hold no examples"
@@ -253,7 +254,7 @@ def _scores(probs: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def _of_numbers(found: Regression, target: Tensor) -> dict[str, float]:
-    target = target.reshape(found.mean.shape).double()
+    target = matched(target, found.mean).double()
     low, high = found.interval(0.95)
     return {
         "rmse": float(lb.metrics.rmse(found.mean, target)),

@@ -31,7 +31,7 @@ def row_scores(found: Prediction, target: Tensor, ignore_index: int) -> dict[str
         case BinaryClassification():
             return _of_classes(found.both.flatten(0, -2).double(), target.flatten().long())
         case Regression():
-            density = found.log_prob(target.reshape(found.mean.shape).double())
+            density = found.log_prob(target.double())
             return {"lpd": density.flatten(1).mean(1)}
         case _:
             return {}

@@ -12,7 +12,7 @@ from leanbayes import metrics
 from leanbayes.errors import DataError
 from leanbayes.evaluation.scores import Score
 from leanbayes.metrics.accumulate import Sums
-from leanbayes.prediction import Prediction, Regression
+from leanbayes.prediction import Prediction, Regression, fits
 
 NOMINAL: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 COVERED = 0.95
@@ -77,7 +77,7 @@ class NumberScore(Score):
         super().add(found, target)
         assert isinstance(found, Regression)
         assert found.samples is not None
-        if target is None or target.numel() != found.mean.numel():
+        if target is None or not fits(target, found.mean):
             raise DataError(
                 f"predictions are {tuple(found.mean.shape)}, targets "
                 f"{None if target is None else tuple(target.shape)}: expected one a prediction"

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from leanbayes.errors import ConfigError, DataError
+from leanbayes.plan import as_dict
 
 LOOKED_AT = 16  # rows that stand for a part in its digest
 
@@ -103,7 +104,8 @@ def _bytes(tensor: Tensor) -> memoryview | bytes:
 
 
 def _pair(item: Any) -> tuple[Any, Tensor | None]:
-    return (item[0], item[1]) if isinstance(item, (tuple, list)) else (item, None)
+    x, y = (item[0], item[1]) if isinstance(item, (tuple, list)) else (item, None)
+    return as_dict(x), y
 
 
 def _picked(x: Any, at: slice | list[int]) -> Any:

@@ -19,7 +19,13 @@ from leanbayes.evaluation.disagreement import Disagreement
 from leanbayes.evaluation.rows import Rows, histogram, means
 from leanbayes.metrics import Accumulator
 from leanbayes.metrics.selective import at_coverage
-from leanbayes.prediction import BinaryClassification, Classification, Prediction, is_label
+from leanbayes.prediction import (
+    BinaryClassification,
+    Classification,
+    Prediction,
+    fits,
+    is_label,
+)
 
 BINS = 15
 TOP = 5
@@ -89,8 +95,8 @@ class LabelScore(Score):
     def add(self, found: Prediction, target: Tensor | None) -> None:
         """Take a batch; elements without a label count as rows only."""
         super().add(found, target)
-        self.draws.add(found, target, self.ignore_index)
         probs, labels, total = elements(found, target, self.ignore_index)
+        self.draws.add(found, target, self.ignore_index)
         if not len(labels):
             return
         for part in self.parts.values():
@@ -166,7 +172,7 @@ def _fitted(target: Tensor | None, like: Tensor) -> Tensor:
     """Whole-number labels in the shape of the predictions; [B] and [B, 1] are the same thing."""
     if target is None:
         raise DataError("the split has no targets: expected (inputs, targets)")
-    if target.numel() != like.numel() or len(target) != len(like):
+    if not fits(target, like):
         found, wanted = ("x".join(map(str, t.shape[1:])) or "1" for t in (target, like))
         raise DataError(f"the network labels {wanted} elements a row, the data have {found}")
     if target.is_floating_point() and not bool((target == target.round()).all()):

@@ -18,10 +18,10 @@ from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError, DataError
 from leanbayes.landscape.networks import Place, landmarks, places
 from leanbayes.landscape.plane import Plane
-from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, matched, tensor_of
+from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, tensor_of
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.plan import call, count_rows
-from leanbayes.prediction import is_label
+from leanbayes.prediction import is_label, matched
 from leanbayes.refresh import refresh_batchnorm
 
 ROWS = 256  # of a pass

@@ -10,7 +10,6 @@ from leanbayes.errors import ConfigError
 from leanbayes.likelihood.base import HALF as HALF
 from leanbayes.likelihood.base import Likelihood as Likelihood
 from leanbayes.likelihood.base import Statistics as Statistics
-from leanbayes.likelihood.base import matched as matched
 from leanbayes.likelihood.base import mean_nll as mean_nll
 from leanbayes.likelihood.base import needed as needed
 from leanbayes.likelihood.base import tensor_of as tensor_of

@@ -90,15 +90,3 @@ def widened(output: Tensor) -> Tensor:
 def single(output: Tensor) -> Tensor:
     """Outputs in float32 at least: logarithms and sums of half precision lose digits."""
     return output.float() if output.dtype in HALF else output
-
-
-def matched(target: Tensor, output: Tensor) -> Tensor:
-    """Targets in the shape of the outputs; [B] and [B, 1] are the same thing."""
-    if target.shape == output.shape:
-        return target
-    if target.numel() == output.numel() and target.shape[0] == output.shape[0]:
-        return target.reshape(output.shape)
-    raise ConfigError(
-        f"targets of shape {tuple(target.shape)} do not fit outputs of shape "
-        f"{tuple(output.shape)}: expected the same shape"
-    )

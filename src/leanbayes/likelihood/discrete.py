@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from leanbayes.errors import ConfigError
-from leanbayes.likelihood.base import Likelihood, Statistics, matched, single, widened
-from leanbayes.prediction import BinaryClassification, Classification, entropy, is_label
+from leanbayes.likelihood.base import Likelihood, Statistics, single, widened
+from leanbayes.prediction import BinaryClassification, Classification, entropy, is_label, matched
 
 
 class Categorical(Likelihood):
@@ -95,7 +95,7 @@ class Bernoulli(Likelihood):
     def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
         """Log sigmoid at the label, by element."""
         logits = single(output)
-        target = matched(target, logits).to(logits.dtype)
+        target = matched(target, logits, "outputs").to(logits.dtype)
         _check_chances(target)
         return -F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 

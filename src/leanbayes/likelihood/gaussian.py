@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
-from leanbayes.likelihood.base import Likelihood, Statistics, matched, single, widened
-from leanbayes.prediction import Regression
+from leanbayes.likelihood.base import Likelihood, Statistics, single, widened
+from leanbayes.prediction import Regression, matched
 
 Numbers = float | Sequence[float]
 LOG_TWO_PI = math.log(2 * math.pi)
@@ -57,7 +57,7 @@ class RealTargets(Likelihood):
     def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
         """Log density of every row in raw units, summed over its targets, [B]."""
         mean, log_variance = self.moments(single(output), 1)
-        target = matched(target, mean)
+        target = matched(target, mean, "outputs")
         # In the type of the targets: far from 0 float32 would round their mean, not the targets.
         shift, scale = self._scale(target.to(torch.promote_types(target.dtype, mean.dtype)), 1)
         error = (target - shift) / scale - mean

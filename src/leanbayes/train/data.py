@@ -33,6 +33,7 @@ from leanbayes.train.sources import (
     Tensors,
     dataset_settings,
     loader_settings,
+    pair,
     rows_of,
 )
 
@@ -131,7 +132,7 @@ class Batches:
         if isinstance(train, DataLoader):
             return self._of_loader(train)
         if _is_pair_of_tensors(train):
-            return self._of_tensors(train)
+            return self._of_tensors(pair(train))
         if isinstance(train, IterableDataset):
             settings = dataset_settings(workers)
             return self._ready(DataLoader(train, self._order["batch_size"], **settings))

@@ -18,6 +18,7 @@ from leanbayes.prediction import (
     Prediction,
     Regression,
     is_label,
+    matched,
 )
 from leanbayes.train.data import Batches
 from leanbayes.train.runtime import Runtime
@@ -86,11 +87,11 @@ def _sums(found: Prediction, target: Tensor, likelihood: Likelihood) -> Tensor:
             score = ((found.label == target) & known).double()
             count = known.sum()
         case BinaryClassification():
-            target = target.reshape(found.probs.shape)
+            target = matched(target, found.probs)
             log_prob, count = found.log_prob(target), torch.tensor(target.numel())
             score = (found.label == (target > 0.5)).double()  # a probability stands for its side
         case Regression():
-            target = target.reshape(found.mean.shape)
+            target = matched(target, found.mean)
             log_prob, count = found.log_density(target), torch.tensor(len(target))
             score = (found.mean - target).square().reshape(len(target), -1).mean(1)
         case _:

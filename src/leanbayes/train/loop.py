@@ -128,8 +128,8 @@ class Trainer:
     def run(self, train: Any, validation: Any = None, ood: Any = None) -> FitResult:
         """Train to the end, or to the first reason to stop."""
         start = time.perf_counter()
-        self.model.calibration = None  # it is that of the weights as they were
         self.prepare(train, validation, ood)
+        self.model.calibration = None  # it is that of the weights as they were
         try:
             with self.signals, modes(self.model, self.config.batchnorm == "frozen"):
                 self._steps()
