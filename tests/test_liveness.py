@@ -105,6 +105,12 @@ def test_tensors_are_found_in_a_dataclass():
     assert len(model.report.converted) == 2
     p = lb.predict(model, X, likelihood=lb.Categorical(), samples=4, seed=0)
     assert p.epistemic.min() > 0
+    model = lb.bayesianize(
+        nn.Sequential(nn.Linear(4, 4), Rich(4, 2)), lb.Laplace(predictive="linearised"), example=X
+    )
+    lb.fit_posterior(model, [(X, torch.tensor([0, 1, 0, 1, 0, 1]))], lb.Categorical())
+    p = lb.predict(model, X, likelihood=lb.Categorical(), samples=4, seed=0)
+    assert p.epistemic.min() > 0  # of a tensor that nobody looks at the tangent would be lost
     net = nn.Sequential(nn.Linear(4, 4), Opaque(4, 2))
     with pytest.raises(lb.ConversionError, match=r"returned \w+_iterator"):
         lb.bayesianize(net, lb.MeanField(), example=X)
