@@ -268,3 +268,29 @@ def test_a_batch_without_rows_trains_nothing(method):
     y = model(X[:0])
     y.sum().backward()
     assert y.shape == (0, 2)
+
+
+class Latents(nn.Module):
+    """Learned queries attend to one another before they see a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.learned = nn.Parameter(torch.randn(1, 3, 4))
+        self.among = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.across = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        q, _ = self.among(self.learned, self.learned, self.learned)
+        y, _ = self.across(q.expand(len(x), -1, -1), x, x)
+        return self.head(y.mean(1))
+
+
+@pytest.mark.parametrize("name", ["mean_field", "rank_one"])
+def test_an_attention_layer_without_rows_is_left_as_a_whole(name):
+    x = torch.randn(5, 6, 4)
+    model = lb.bayesianize(Latents(), lb.methods()[name](), example=x)
+    found = {layer.name for layer in model.report.converted}
+    assert found == {"across", "across.out_proj", "head"}
+    left = {layer.name for layer in model.report.skipped}
+    assert {"among", "among.out_proj"} <= left
