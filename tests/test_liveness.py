@@ -105,6 +105,12 @@ def test_tensors_are_found_in_a_dataclass():
     assert len(model.report.converted) == 2
     p = lb.predict(model, X, likelihood=lb.Categorical(), samples=4, seed=0)
     assert p.epistemic.min() > 0
+    model = lb.bayesianize(
+        nn.Sequential(nn.Linear(4, 4), Rich(4, 2)), lb.Laplace(predictive="linearised"), example=X
+    )
+    lb.fit_posterior(model, [(X, torch.tensor([0, 1, 0, 1, 0, 1]))], lb.Categorical())
+    p = lb.predict(model, X, likelihood=lb.Categorical(), samples=4, seed=0)
+    assert p.epistemic.min() > 0  # of a tensor that nobody looks at the tangent would be lost
     net = nn.Sequential(nn.Linear(4, 4), Opaque(4, 2))
     with pytest.raises(lb.ConversionError, match=r"returned \w+_iterator"):
         lb.bayesianize(net, lb.MeanField(), example=X)
@@ -262,3 +268,29 @@ def test_a_batch_without_rows_trains_nothing(method):
     y = model(X[:0])
     y.sum().backward()
     assert y.shape == (0, 2)
+
+
+class Latents(nn.Module):
+    """Learned queries attend to one another before they see a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.learned = nn.Parameter(torch.randn(1, 3, 4))
+        self.among = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.across = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        q, _ = self.among(self.learned, self.learned, self.learned)
+        y, _ = self.across(q.expand(len(x), -1, -1), x, x)
+        return self.head(y.mean(1))
+
+
+@pytest.mark.parametrize("name", ["mean_field", "rank_one"])
+def test_an_attention_layer_without_rows_is_left_as_a_whole(name):
+    x = torch.randn(5, 6, 4)
+    model = lb.bayesianize(Latents(), lb.methods()[name](), example=x)
+    found = {layer.name for layer in model.report.converted}
+    assert found == {"across", "across.out_proj", "head"}
+    left = {layer.name for layer in model.report.skipped}
+    assert {"among", "among.out_proj"} <= left

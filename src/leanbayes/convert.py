@@ -181,6 +181,8 @@ def _observed(net: nn.Module, found: Survey, example: Any) -> tuple[Survey, list
         seen = calls_of(net, layers, example)
         if not any(is_sequence_first(m) for m in net.modules()):
             apart = rowless(net, layers, example, seen)
+            attentions = [n for n in apart if isinstance(layers[n], nn.MultiheadAttention)]
+            apart |= {f"{name}.out_proj" for name in attentions}  # which a host alone would call
             if not apart.issuperset(_names(found.sites)):  # then it is the network that has no rows
                 found = found.without(apart, ROWLESS)
     return found, seen.order

@@ -7,9 +7,11 @@ product of two dual numbers is three products, so that a pass costs about three.
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import Any, Final
 
@@ -54,7 +56,7 @@ def linearised(run: Callable[[], Any]) -> Any:
             sdpa_kernel(SDPBackend.MATH),
             forward_ad.dual_level(),
         ):
-            return pytree.tree_map_only(Tensor, _joined, run())
+            return pytree.tree_map(_joined, run())
     except NotImplementedError as error:
         if not any(words in str(error) for words in UNKNOWN):
             raise
@@ -72,7 +74,15 @@ def _load_rules() -> None:
             import_module(RULES)
 
 
-def _joined(output: Tensor) -> Tensor:
-    value, tangent = forward_ad.unpack_dual(output)  # type: ignore[no-untyped-call]
-    found: Tensor = value if tangent is None else value + tangent
+def _joined(output: Any) -> Any:
+    """A tensor with its tangent; the tensors of a dataclass, into which pytrees do not look."""
+    if isinstance(output, Tensor):
+        value, tangent = forward_ad.unpack_dual(output)  # type: ignore[no-untyped-call]
+        return value if tangent is None else value + tangent
+    if not is_dataclass(output) or isinstance(output, type):
+        return output
+    found = copy.copy(output)
+    for entry in fields(output):
+        joined = pytree.tree_map(_joined, getattr(output, entry.name))
+        object.__setattr__(found, entry.name, joined)  # it may be frozen
     return found

@@ -139,9 +139,10 @@ def _overridden(module: nn.Module, host: type[Host], proved: bool) -> str | None
 
 
 def _reserved(module: nn.Module, host: type[Host]) -> str | None:
-    known = stock_of(type(module)), nn.Module  # what they have a host has on purpose
-    words = (*dir(host), *Host.__annotations__)
-    own = [word for word in words if not any(hasattr(cls, word) for cls in known)]
+    # What these have a host has on purpose; so have the private names of one that inherits none.
+    known = stock_of(type(module)), nn.Module
+    words = [word for word in dir(host) if host.inherits_stock or not word.startswith("_")]
+    own = (w for w in (*words, *Host.__annotations__) if not any(hasattr(c, w) for c in known))
     taken = [word for word in own if hasattr(module, word)]
     return f"has an attribute '{taken[0]}' of its own" if taken else None
 

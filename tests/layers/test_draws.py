@@ -5,12 +5,14 @@ import copy
 import pytest
 import torch
 from layer_cases import BATCH_NORMS, CASES, LINEARS, assert_equal, each, written_out
+from torch import nn
 from torch.func import functional_call
 
 import leanbayes as lb
 from leanbayes.forms import Flipped, Moments, PerDraw
 from leanbayes.layers import Host
 from leanbayes.noise import KeyedNoise
+from leanbayes.plan import MEAN
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 
@@ -176,3 +178,14 @@ def test_gradients_of_the_scales_are_those_of_the_drawn_weights(case):
         parts = [draw[slot].grad * (draw[slot] - base) for draw in draws]
         assert_equal(posterior.log_std.grad, sum(parts).detach())
         assert_equal(base.grad, sum(draw[slot].grad for draw in draws))
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(), lb.RankOne(members=2), lb.DropConnect()])
+def test_a_vector_without_a_batch_takes_one_draw_and_is_refused_under_more(method):
+    """Features were taken for rows: eight of them are no eight rows."""
+    model = lb.bayesianize(nn.Linear(8, 3).double(), method).eval()
+    x = torch.randn(8, dtype=torch.float64)
+    for plan in (MEAN, method.prediction_plan([1], KeyedNoise(0, [1]))):
+        torch.testing.assert_close(model(x, plan=plan), model(x[None], plan=plan)[0])
+    with pytest.raises(lb.PlanError, match="without a batch"):
+        model(x, plan=method.prediction_plan(range(2), KeyedNoise(0, range(2))))

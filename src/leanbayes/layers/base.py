@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from leanbayes.errors import PlanError
 from leanbayes.forms import Ask, Form, PerDraw, Shared
 from leanbayes.plan import Scope
 from leanbayes.posteriors.base import Posterior
@@ -145,6 +146,18 @@ class Host(nn.Module):
         slots = self._modules["slots"]
         assert slots is not None
         return slots._modules
+
+    def rows_of(self, input: Tensor, single: int) -> Tensor:
+        """The input with a batch: one of `single` dimensions has none and can take one draw."""
+        if input.dim() != single:
+            return input
+        if self.scope.draws("row") > 1 and not self.scope.plan.mean:
+            raise PlanError(
+                f"{type(self).__name__} got an input of {single} dimensions without a batch, which "
+                "holds one draw; expected [rows, ...]: write x.unsqueeze(0), or leave the layer "
+                "out: select=~lb.select.by_name(...)"
+            )
+        return input.unsqueeze(0)
 
     @classmethod
     def reinitialise(cls, layer: nn.Module) -> bool:

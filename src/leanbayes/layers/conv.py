@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from leanbayes import ops
-from leanbayes.errors import PlanError
 from leanbayes.forms import Ask, Shared
 from leanbayes.layers.base import PLAIN, Host
 
@@ -53,7 +52,7 @@ class ConvolutionHost(Host, _ConvNd):
         """Scale channels, convolve with the drawn kernel, scale channels, add the bias."""
         weight = self.form("weight", self.ask("weight"))
         assert weight is not None
-        rows = self.rows_of(input)
+        rows = self.rows_of(input, len(self.kernel_size) + 1)
         before, after = self.factor("in_scale", rows), self.factor("out_scale", rows)
         weight, before, after = ops.with_factors(
             rows, weight, before, after, first=self.transposed, groups=self.groups
@@ -76,17 +75,6 @@ class ConvolutionHost(Host, _ConvNd):
         first = (slot == "in_scale") == self.transposed
         scaled = ops.channel_scaled(self.weight, factor, first=first, groups=self.groups)
         self.weight.copy_(scaled)
-
-    def rows_of(self, input: Tensor) -> Tensor:
-        """The input with a batch; without one it can take a single draw only."""
-        if input.dim() != len(self.kernel_size) + 1:
-            return input
-        if self.scope.draws("row") > 1 and not self.scope.plan.mean:
-            raise PlanError(
-                f"{type(self).__name__} got an input of {input.dim()} dimensions without a batch, "
-                "which holds one draw; expected [rows, channels, ...]: write x.unsqueeze(0)"
-            )
-        return input.unsqueeze(0)
 
 
 class _Convolution(ConvolutionHost):

@@ -26,20 +26,19 @@ class BayesianLinear(Host, nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer to rows [D * R, ..., I]."""
         # Integrating the noise out is exact for one row a draw; tokens of a row share a weight.
-        draws = self.scope.draws("row")
-        local = input.dim() == 2 and input.shape[0] == draws
+        x = self.rows_of(input, 1)
+        local = x.dim() == 2 and x.shape[0] == self.scope.draws("row")
         weight = self.form("weight", self.ask("weight")._replace(local=local))
         assert weight is not None
-        before, after = self.factor("in_scale", input), self.factor("out_scale", input)
-        weight, before, after = ops.with_factors(
-            input, weight, before, after, first=False, groups=1
-        )
-        x = ops.scaled(input, before, -1)
+        before, after = self.factor("in_scale", x), self.factor("out_scale", x)
+        weight, before, after = ops.with_factors(x, weight, before, after, first=False, groups=1)
+        batched, x = x is input, ops.scaled(x, before, -1)
         if after is None:
             y = ops.linear(x, weight, self.bias_form(weight))
         else:
             y = ops.added(ops.scaled(ops.linear(x, weight, None), after, -1), self.form("bias"), -1)
-        return ops.scaled(y, self.factor("out_mask", y), -1)
+        y = ops.scaled(y, self.factor("out_mask", y), -1)
+        return y if batched else y[0]
 
     @classmethod
     def widths(cls, layer: nn.Module) -> tuple[int, int]:
