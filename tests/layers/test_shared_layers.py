@@ -218,6 +218,18 @@ def test_tied_weights_count_once_in_the_kl_the_report_and_the_parameters():
     assert plain.head.weight is plain.embed.weight
 
 
+@pytest.mark.parametrize("head_first", [False, True], ids=["embed_first", "head_first"])
+def test_a_collapsed_member_of_one_layer_leaves_the_tensor_of_the_other_as_it_is(head_first):
+    torch.manual_seed(0)
+    net = Tied(head_first).double()
+    head = lb.DeepEnsemble(members=2, init_std=0.5, select=lb.select.by_name("head"))
+    model = lb.bayesianize(net, head).eval()
+    plain = lb.collapse(model, member=1)
+    assert torch.equal(plain.embed.weight, net.embed.weight)
+    assert not torch.equal(plain.head.weight, net.head.weight)
+    assert_equal(plain(ids()), model(ids(), plan=lb.Plan(component=torch.tensor([1]))))
+
+
 def test_tied_weights_take_one_keyed_draw_in_prediction():
     torch.manual_seed(0)
     net = Tied().double()
