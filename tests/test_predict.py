@@ -71,6 +71,13 @@ def test_the_number_of_samples_is_the_number_of_draws_averaged():
     assert len(lb.predict(model, x).weights) == 20
 
 
+def test_the_network_inside_is_not_left_with_the_draws_of_a_prediction():
+    model, x = classifier(), torch.randn(5, 4, dtype=F64)
+    before = model.eval().net(x)
+    lb.predict(model, x, seed=0)
+    assert torch.equal(model.net(x), before)
+
+
 def counted(module):
     calls = []
     handle = module.register_forward_hook(lambda _m, i, _o: calls.append(len(i[0])))

@@ -15,7 +15,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from leanbayes.calls import ROWLESS, calls_of, rowless
 from leanbayes.errors import ConversionError
 from leanbayes.layers import host_of
-from leanbayes.layers.base import Host, original_class
+from leanbayes.layers.base import Host, original_name
 from leanbayes.likelihood import needed
 from leanbayes.liveness import check_alive, tied_slots
 from leanbayes.methods.base import Method, checked_method
@@ -309,11 +309,6 @@ def _nothing_converted(found: Survey, method: Method) -> str:
 
 def _size(parameter: nn.Parameter) -> int:
     return 0 if isinstance(parameter, UninitializedParameter) else parameter.numel()
-
-
-def original_name(layer: nn.Module) -> str:
-    """Name of the class that a layer has, or had before conversion."""
-    return (original_class(layer) if isinstance(layer, Host) else type(layer)).__name__
 
 
 def fingerprint_of(net: nn.Module) -> dict[str, str]:

@@ -10,6 +10,7 @@ from torch import nn
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood
 from leanbayes.model import BayesianModel, is_sharded, unwrap
+from leanbayes.untouched import kept_modes
 
 
 def fit_posterior(
@@ -38,12 +39,8 @@ def fit_posterior(
     """
     inner = unwrap(model)
     _refuse_processes(model, inner)
-    modes = [(module, module.training) for module in inner.modules()]
-    try:
+    with kept_modes(inner):
         found = inner.method.fit(inner, loader, likelihood, **options)
-    finally:
-        for module, training in modes:
-            module.training = training
     inner.likelihood, inner.calibration = likelihood, None  # it was that of another posterior
     return found
 

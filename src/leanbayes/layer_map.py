@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from leanbayes.layers.base import Host, original_class
+from leanbayes.layers.base import Host, original_name
 from leanbayes.model import unwrap
 from leanbayes.posteriors.base import Posterior
 
@@ -60,12 +60,11 @@ def layer_map(model: nn.Module) -> list[Row]:
 
 def _row(name: str, module: nn.Module) -> Row:
     parameters = sum(p.numel() for p in module.parameters(recurse=False))
-    host = isinstance(module, Host)
     found = _spreads(module) if isinstance(module, Host) else []
     random = sum(slot.random for slot in found)
     return {
         "name": name,
-        "kind": (original_class(module) if host else type(module)).__name__,  # type: ignore[arg-type]
+        "kind": original_name(module),
         "parameters": parameters,
         "random": random,
         "share": random / parameters if parameters else 0.0,

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError
+from leanbayes.untouched import kept_modes
 
 Run = Callable[[Any], Any]  # a pass over the inputs of one batch
 
@@ -108,21 +109,19 @@ def _watching(model: nn.Module, layers: list[_BatchNorm], moments: list[Moments]
 
     Their own running statistics move along and come back should a pass fail.
     """
-    modes = [(module, module.training) for module in model.modules()]
     before = [(b, b.clone()) for layer in layers for b in layer.buffers(recurse=False)]
     handles = [
         layer.register_forward_pre_hook(_noting(found), with_kwargs=True)
         for layer, found in zip(layers, moments, strict=True)
     ]
-    model.eval()
-    for layer in layers:
-        layer.training = True
     try:
-        yield
+        with kept_modes(model):
+            model.eval()
+            for layer in layers:
+                layer.training = True
+            yield
     finally:
         for buffer, value in before:
             buffer.copy_(value)
         for handle in handles:
             handle.remove()
-        for module, training in modes:
-            module.training = training

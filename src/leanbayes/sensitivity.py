@@ -20,7 +20,7 @@ from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, tensor_of
 from leanbayes.ops import at_least_float32
 from leanbayes.plan import call
-from leanbayes.untouched import kept_buffers
+from leanbayes.untouched import untouched
 
 Criterion = Literal["loss_grad", "fisher", "output_jacobian", "magnitude", "random"]
 Scores = dict[str, Tensor]
@@ -204,21 +204,14 @@ def _batches(
 @contextmanager
 def _evaluating(net: nn.Module) -> Iterator[None]:
     """`eval()` with gradients; modes, buffers and random states come back as they were."""
-    modes = [(module, module.training) for module in net.modules()]
-    cuda = sorted({p.device.index or 0 for p in net.parameters() if p.device.type == "cuda"})
-    net.eval()
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(torch.random.fork_rng(devices=cuda))
-            stack.enter_context(kept_buffers(net))
-            stack.enter_context(torch.enable_grad())
-            if any(isinstance(m, nn.RNNBase) for m in net.modules()):
-                # cuDNN has no backward pass of recurrent layers in eval().
-                stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    with ExitStack() as stack:
+        stack.enter_context(untouched(net))
+        stack.enter_context(torch.enable_grad())
+        if any(isinstance(m, nn.RNNBase) for m in net.modules()):
+            # cuDNN has no backward pass of recurrent layers in eval().
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        net.eval()
+        yield
 
 
 @contextmanager

@@ -12,11 +12,17 @@ from torch import Tensor, nn
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
     """Give buffers, modes and random states back as they were."""
-    modes = [(module, module.training) for module in model.modules()]
     cuda = sorted({b.device.index or 0 for b in model.parameters() if b.device.type == "cuda"})
+    with kept_modes(model), torch.random.fork_rng(devices=cuda), kept_buffers(model):
+        yield
+
+
+@contextmanager
+def kept_modes(net: nn.Module) -> Iterator[None]:
+    """Every module's own mode, training or evaluation, comes back."""
+    modes = [(module, module.training) for module in net.modules()]
     try:
-        with torch.random.fork_rng(devices=cuda), kept_buffers(model):
-            yield
+        yield
     finally:
         for module, training in modes:
             module.training = training

@@ -39,6 +39,15 @@ class Difference(nn.Module):
         return self.layer(x) - self.layer(x)
 
 
+class TwiceInEvaluation(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x) if self.training else self.layer(x) - self.layer(x)
+
+
 class TwoNames(nn.Module):
     def __init__(self):
         super().__init__()
@@ -216,6 +225,24 @@ def test_tied_weights_count_once_in_the_kl_the_report_and_the_parameters():
     assert sum(p.numel() for p in model.parameters()) == 2 * model.report.added
     plain = lb.collapse(model)
     assert plain.head.weight is plain.embed.weight
+
+
+def test_a_layer_that_runs_twice_in_evaluation_alone_takes_one_fresh_draw_there():
+    x = torch.randn(3, 4)
+    model = lb.bayesianize(TwiceInEvaluation(), lb.MeanField(init_std=0.5), example=x).eval()
+    assert_equal(model(x, plan=lb.Plan()), torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize("head_first", [False, True], ids=["embed_first", "head_first"])
+def test_a_collapsed_member_of_one_layer_leaves_the_tensor_of_the_other_as_it_is(head_first):
+    torch.manual_seed(0)
+    net = Tied(head_first).double()
+    head = lb.DeepEnsemble(members=2, init_std=0.5, select=lb.select.by_name("head"))
+    model = lb.bayesianize(net, head).eval()
+    plain = lb.collapse(model, member=1)
+    assert torch.equal(plain.embed.weight, net.embed.weight)
+    assert not torch.equal(plain.head.weight, net.head.weight)
+    assert_equal(plain(ids()), model(ids(), plan=lb.Plan(component=torch.tensor([1]))))
 
 
 def test_tied_weights_take_one_keyed_draw_in_prediction():

@@ -221,6 +221,11 @@ def original_class(host: Host) -> type[nn.Module]:
     return type(host).stock if origin is None else origin[1]
 
 
+def original_name(layer: nn.Module) -> str:
+    """Name of the class that a layer has, or had before conversion."""
+    return (original_class(layer) if isinstance(layer, Host) else type(layer)).__name__
+
+
 def _blank(host: type[Host], layer: type[nn.Module] | None, inside: bool = False) -> nn.Module:
     cls = host if layer is None else joint_class(host, layer, inside)
     blank: nn.Module = cls.__new__(cls)

@@ -29,6 +29,7 @@ from leanbayes.train.optim import Rates, clear, kl_weight_at, rest, trainable
 from leanbayes.train.runtime import Runtime
 from leanbayes.train.sizes import fewest_rows
 from leanbayes.train.state import generators, set_generators
+from leanbayes.untouched import kept_modes
 
 
 @dataclass
@@ -238,14 +239,10 @@ def _labels(target: Tensor, likelihood: Likelihood) -> Any:
 @contextmanager
 def modes(model: BayesianModel, frozen: bool) -> Iterator[None]:
     """Training mode, with BatchNorm in `eval()` where it is frozen; as before afterwards."""
-    before = [(module, module.training) for module in model.modules()]
-    model.train()
-    if frozen:
-        for module in model.modules():
-            if isinstance(module, _BatchNorm):
-                module.eval()
-    try:
+    with kept_modes(model):
+        model.train()
+        if frozen:
+            for module in model.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
         yield
-    finally:
-        for module, training in before:
-            module.training = training
