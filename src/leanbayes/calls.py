@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from leanbayes.plan import call, fold
-from leanbayes.untouched import untouched
+from leanbayes.untouched import padded, untouched
 
 ROWLESS = "gets the same input for any number of rows (positions, a learned query): no row can draw"
 Shape = tuple[int, ...]
@@ -48,7 +48,7 @@ def calls_of(net: nn.Module, layers: Mapping[str, nn.Module], inputs: Any) -> Ca
         layer.register_forward_hook(note(name), with_kwargs=True) for name, layer in layers.items()
     ]
     try:
-        with untouched(net), torch.no_grad():
+        with untouched(net), padded(net), torch.no_grad():
             net.eval()
             call(net, inputs)
     finally:

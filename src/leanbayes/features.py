@@ -21,6 +21,7 @@ from leanbayes.modes import predicting, uncompiled
 from leanbayes.plan import Plan, Run, call, count_rows, fold
 from leanbayes.predict import Limits, Sampler, batches_of
 from leanbayes.prediction import Regression
+from leanbayes.untouched import padded
 
 
 def predict_features(
@@ -66,7 +67,7 @@ def predict_features(
 
 def _mean(sampler: FeatureSampler, inputs: Any) -> Tensor:
     inner, limits = sampler.inner, Limits(False, None, 2**30, None)
-    with predicting(inner), uncompiled(inner), sampler.drawing(), sampler.tap.open():
+    with predicting(inner), uncompiled(inner), padded(inner), sampler.drawing(), sampler.tap.open():
         parts = [
             sampler.predict(piece, limits)
             for batch in batches_of(inputs, inner)
