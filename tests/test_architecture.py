@@ -19,6 +19,7 @@ RANKS = {
     "noise": 0,
     "report": 0,
     "untouched": 0,
+    "arguments": 1,
     "version": 0,
     "prediction": 1,
     "metrics": 1,

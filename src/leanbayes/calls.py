@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from leanbayes.arguments import arguments_checked
 from leanbayes.plan import call, fold
 from leanbayes.untouched import padded, untouched
 
@@ -48,7 +49,7 @@ def calls_of(net: nn.Module, layers: Mapping[str, nn.Module], inputs: Any) -> Ca
         layer.register_forward_hook(note(name), with_kwargs=True) for name, layer in layers.items()
     ]
     try:
-        with untouched(net), padded(net), torch.no_grad():
+        with untouched(net), padded(net), torch.no_grad(), arguments_checked(net, inputs):
             net.eval()
             call(net, inputs)
     finally:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from leanbayes.arguments import arguments_checked
 from leanbayes.budget import (
     TooLargeError,
     bounded,
@@ -94,11 +95,10 @@ def predict(  # noqa: PLR0913
     chunk = None if chunk is None else checked_count("chunk", chunk)
     limits = Limits(keep_samples, chunk, memory, trunk)
     with predicting(sampler.inner), sampler.drawing():
-        parts = [
-            part
-            for batch in batches_of(inputs, sampler.inner)
-            for part in sampler.parts(batch, limits)
-        ]
+        parts = []
+        for batch in batches_of(inputs, sampler.inner):
+            with arguments_checked(sampler.inner.net, batch):
+                parts += sampler.parts(batch, limits)
     if not parts:
         raise ConfigError("nothing to predict: the loader gave no batch")
     whole, known = type(parts[0]).cat(parts), sampler.inner.calibration
@@ -372,7 +372,8 @@ def batches_of(inputs: Any, model: BayesianModel) -> Iterator[Any]:
     single = isinstance(inputs, (Tensor, tuple, list, Mapping)) and not _is_batches(inputs)
     if not single and not isinstance(inputs, Iterable):
         raise ConfigError(
-            f"predict takes a tensor, a tuple, a dict or a loader; found {type(inputs).__name__}"
+            f"predict takes a tensor, a tuple, a dict or a loader; found {type(inputs).__name__}. "
+            "Of a Dataset write torch.utils.data.DataLoader(dataset, batch_size=256)"
         )
     for batch in [inputs] if single else (_without_target(item) for item in inputs):
         yield pytree.tree_map_only(Tensor, lambda x: x.to(device), as_dict(batch))

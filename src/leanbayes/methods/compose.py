@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
-from leanbayes.methods.base import KLKind, Method, method_named
+from leanbayes.methods.base import KLKind, Method, method_named, shortened
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import MEAN, Plan
 from leanbayes.posteriors import Posterior
-from leanbayes.select import Selector, Site
+from leanbayes.select import Selector, Site, checked_selector
 
 # From the sharpest statement that a KL can make to the weakest.
 KINDS: tuple[KLKind, ...] = ("none", "exact", "bound", "cross_entropy")
@@ -265,8 +265,12 @@ def _flat(parts: Iterable[Any]) -> Iterator[tuple[Selector, Method]]:
     for part in parts:
         pair = part if isinstance(part, (tuple, list)) and len(part) == 2 else (None, None)
         selector, method = pair
-        if not isinstance(selector, Selector) or not isinstance(method, Method):
-            raise ConfigError(f"a part is (selector, method); found {part!r}")
+        if not isinstance(method, Method):
+            raise ConfigError(
+                f"a part is (selector, method); found {shortened(part)}. Write lb.Compose("
+                "[(lb.select.norms, lb.Patching()), (lb.select.output, lb.MeanField())])"
+            )
+        checked_selector(selector, "a part of Compose")
         if method.trains_as_point:
             raise ConfigError(
                 f"{method.name} is fitted after training and cannot be a part of Compose"
