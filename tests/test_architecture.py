@@ -34,6 +34,7 @@ RANKS = {
     "degrade": 2,
     "shifts": 3,
     "calls": 2,
+    "batches": 2,
     "calibration": 2,
     "verification": 2,
     "likelihood": 2,

@@ -15,12 +15,13 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from leanbayes.arguments import arguments_checked
+from leanbayes.batches import batches_of
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Gaussian
 from leanbayes.model import BayesianModel
 from leanbayes.modes import predicting, uncompiled
 from leanbayes.plan import Plan, Run, call, count_rows, fold
-from leanbayes.predict import Limits, Sampler, batches_of
+from leanbayes.predict import Limits, Sampler
 from leanbayes.prediction import Regression
 from leanbayes.untouched import padded
 

@@ -100,10 +100,10 @@ class Selector:
         return Selector(data["op"], tuple(args))
 
 
-def checked_selector(select: Any, where: str = "select=") -> None:
-    """Refuse the name or the class of a layer, of which functions make selectors."""
+def checked_selector(select: Any, where: str = "select=") -> Selector:
+    """The selector; the name or the class of a layer is refused, since functions make them."""
     if isinstance(select, Selector):
-        return
+        return select
     found, write = repr(select), "lb.select.output"
     if isinstance(select, str):
         write = f"lb.select.by_name({select!r})"

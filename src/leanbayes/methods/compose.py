@@ -264,13 +264,13 @@ def _flat(parts: Iterable[Any]) -> Iterator[tuple[Selector, Method]]:
     """Checked parts; those of a composition inside a composition are parts like the others."""
     for part in parts:
         pair = part if isinstance(part, (tuple, list)) and len(part) == 2 else (None, None)
-        selector, method = pair
+        given, method = pair
         if not isinstance(method, Method):
             raise ConfigError(
                 f"a part is (selector, method); found {shortened(part)}. Write lb.Compose("
                 "[(lb.select.norms, lb.Patching()), (lb.select.output, lb.MeanField())])"
             )
-        checked_selector(selector, "a part of Compose")
+        selector = checked_selector(given, "a part of Compose")
         if method.trains_as_point:
             raise ConfigError(
                 f"{method.name} is fitted after training and cannot be a part of Compose"
