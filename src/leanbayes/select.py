@@ -100,18 +100,6 @@ class Selector:
         return Selector(data["op"], tuple(args))
 
 
-def checked_selector(select: Any, where: str = "select=") -> Selector:
-    """The selector; the name or the class of a layer is refused, since functions make them."""
-    if isinstance(select, Selector):
-        return select
-    found, write = repr(select), "lb.select.output"
-    if isinstance(select, str):
-        write = f"lb.select.by_name({select!r})"
-    elif isinstance(select, type):
-        found, write = f"the class {select.__name__}", f"lb.select.by_type({select.__name__!r})"
-    raise ConfigError(f"{where} takes a selector of layers, found {found}. Write {write}")
-
-
 def _is_type(site: Site, names: tuple[Any, ...]) -> bool:
     return any(cls.__name__ in names for cls in type(site.layer).__mro__)
 

@@ -15,7 +15,7 @@ from leanbayes.errors import ConfigError
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import Plan
 from leanbayes.posteriors.base import Posterior
-from leanbayes.select import Selector, Site, checked_selector, everything
+from leanbayes.select import Selector, Site, everything
 
 KLKind = Literal["exact", "bound", "cross_entropy", "none"]
 
@@ -207,6 +207,18 @@ def checked_method(method: Any) -> Method:
     found = f"the class {method.__name__}" if isinstance(method, type) else shortened(method)
     write = f"lb.{kind.__name__}()" if known else "lb.MeanField(), or another of lb.methods()"  # type: ignore[union-attr]
     raise ConfigError(f"expected a method with its settings, found {found}. Write {write}")
+
+
+def checked_selector(select: Any, where: str = "select=") -> Selector:
+    """The selector; the name or the class of a layer is refused, since functions make them."""
+    if isinstance(select, Selector):
+        return select
+    found, write = repr(select), "lb.select.output"
+    if isinstance(select, str):
+        write = f"lb.select.by_name({select!r})"
+    elif isinstance(select, type):
+        found, write = f"the class {select.__name__}", f"lb.select.by_type({select.__name__!r})"
+    raise ConfigError(f"{where} takes a selector of layers, found {found}. Write {write}")
 
 
 def shortened(value: Any) -> str:

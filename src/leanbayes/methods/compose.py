@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
-from leanbayes.methods.base import KLKind, Method, method_named, shortened
+from leanbayes.methods.base import KLKind, Method, checked_selector, method_named, shortened
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import MEAN, Plan
 from leanbayes.posteriors import Posterior
-from leanbayes.select import Selector, Site, checked_selector
+from leanbayes.select import Selector, Site
 
 # From the sharpest statement that a KL can make to the weakest.
 KINDS: tuple[KLKind, ...] = ("none", "exact", "bound", "cross_entropy")
