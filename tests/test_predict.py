@@ -1,6 +1,8 @@
 """Prediction: inputs of every kind, budgets, prefixes, weights of members, clear errors."""
 
 import math
+from inspect import signature
+from typing import get_overloads, get_type_hints
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import leanbayes as lb
 from leanbayes.noise import KeyedNoise, key_seed
-from leanbayes.predict import member_weights
+from leanbayes.predict import Options, member_weights
 
 F64 = torch.float64
 
@@ -325,3 +327,16 @@ def test_a_keyed_plan_is_a_sample_of_predict_at_every_call(method):
     expected = lb.predict(model, x, **options).samples[2]
     assert torch.equal(*outputs)
     torch.testing.assert_close(outputs[0].to(F64).softmax(-1), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("likelihood", [lb.Categorical(), lb.Bernoulli(), lb.Gaussian()])
+def test_checkers_of_types_know_what_a_likelihood_predicts(likelihood):
+    """What the overloads promise to mypy is what comes back, and they miss no option."""
+    hints = [get_type_hints(f) for f in get_overloads(lb.predict)]
+    promised = next(h["return"] for h in hints if isinstance(likelihood, h["likelihood"]))
+    model = lb.bayesianize(nn.Linear(4, 2), lb.MeanField())
+    assert type(lb.predict(model, torch.randn(3, 4), likelihood=likelihood, samples=2)) is promised
+    taken = {
+        name for name, p in signature(lb.predict).parameters.items() if p.kind is p.KEYWORD_ONLY
+    }
+    assert taken == {"likelihood", *Options.__annotations__}

@@ -175,3 +175,14 @@ def test_predictions_of_batches_join_and_move():
     torch.testing.assert_close(joined.samples, whole.samples, rtol=1e-12, atol=1e-12)
     assert len(joined) == 6
     assert joined.to("cpu").probs.device.type == "cpu"
+
+
+def test_a_prediction_prints_in_one_line():
+    model, x = linear_model(5)
+    p = lb.predict(model, x, likelihood=lb.Categorical(), samples=3, seed=0)
+    means = f"total={p.total.mean():.4g}, aleatoric={p.aleatoric.mean():.4g}"
+    assert repr(p).startswith(f"Classification(probs [6, 5] of 3 samples; mean {means}, epistemic=")
+    y = lb.predict(model, x, likelihood=lb.Gaussian(), samples=3, seed=0, keep_samples=True)
+    assert repr(y).startswith("Regression(mean [6, 5] of 3 samples; mean total=")
+    b = lb.predict(model, x, likelihood=lb.Bernoulli(), samples=3, seed=0)
+    assert str(b).startswith("BinaryClassification(probs [6, 5] of 3 samples; mean total=")

@@ -146,7 +146,15 @@ def _batches(validation: Any) -> Iterator[tuple[Any, Tensor]]:
             "calibrate takes (inputs, targets), a Dataset or a loader of such; found "
             f"{type(validation).__name__}"
         )
-    yield from validation
+    for batch in validation:
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            found = type(batch).__name__
+            found += f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
+            raise ConfigError(
+                "calibrate takes (inputs, targets), a Dataset or a loader of such; found a "
+                f"{found} in a {type(validation).__name__}"
+            )
+        yield batch[0], batch[1]
 
 
 def _kind(found: Prediction) -> Kind:

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from leanbayes.arguments import arguments_checked
 from leanbayes.plan import call, fold, tensors_in
-from leanbayes.untouched import untouched
+from leanbayes.untouched import padded, untouched
 
 ROWLESS = "gets the same input for any number of rows (positions, a learned query): no row can draw"
 Shape = tuple[int, ...]
@@ -50,7 +51,7 @@ def calls_of(net: nn.Module, layers: Mapping[str, nn.Module], inputs: Any) -> Ca
         layer.register_forward_hook(note(name), with_kwargs=True) for name, layer in layers.items()
     ]
     try:
-        with untouched(net), torch.no_grad():
+        with untouched(net), padded(net), torch.no_grad(), arguments_checked(net, inputs):
             net.eval()
             call(net, inputs)
     finally:

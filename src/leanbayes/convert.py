@@ -87,6 +87,7 @@ def bayesianize(
     """
     if likelihood is not None:
         needed(likelihood, "bayesianize")
+    _check_network(net)
     example, has_example = as_dict(example), example is not None
     found = survey(net, dropout=checked_method(method).takes_dropout, proved=has_example)
     found, order = _observed(net, found, example) if has_example else (found, None)
@@ -172,6 +173,14 @@ def collapse(model: nn.Module, member: int | None = None) -> nn.Module:
     settle(net, member)
     revert(net, source.flags)
     return net
+
+
+def _check_network(net: Any) -> None:
+    if not isinstance(net, nn.Module):
+        is_class = isinstance(net, type)
+        found = f"the class {net.__name__}" if is_class else f"a {type(net).__name__}"
+        write = f"{net.__name__}(), with its arguments" if is_class else "lb.bayesianize(net, ...)"
+        raise ConversionError(f"expected a network (nn.Module), found {found}. Write {write}")
 
 
 def _observed(net: nn.Module, found: Survey, example: Any) -> tuple[Survey, list[str]]:
@@ -289,8 +298,11 @@ def _nothing_converted(found: Survey, method: Method) -> str:
     have = sorted({type(s.layer).__name__ for s in found.sites})
     if have:
         where = getattr(method, "where", None)
+        names = [site.name for site in found.sites]
+        more = f" and {len(names) - 6} more" if names[6:] else ""
         return (
-            f"{method.name} selects none of the convertible layers ({', '.join(have)}): "
+            f"{method.name} selects none of the convertible layers ({', '.join(have)}; by name "
+            f"{', '.join(names[:6])}{more}): "
             f"select={method.select}" + ("" if where is None else f", where={where}")
         )
     if owned := [s for s in found.skipped if s.reason in (PARAMETRISED, NO_PARAMETER)]:

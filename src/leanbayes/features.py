@@ -14,13 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
+from leanbayes.arguments import arguments_checked
+from leanbayes.batches import batches_of
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Gaussian
 from leanbayes.model import BayesianModel
 from leanbayes.modes import predicting, uncompiled
 from leanbayes.plan import Plan, Run, call, count_rows, fold
-from leanbayes.predict import Limits, Sampler, batches_of
+from leanbayes.predict import Limits, Sampler
 from leanbayes.prediction import Regression
+from leanbayes.untouched import padded
 
 
 def predict_features(
@@ -66,12 +69,11 @@ def predict_features(
 
 def _mean(sampler: FeatureSampler, inputs: Any) -> Tensor:
     inner, limits = sampler.inner, Limits(False, None, 2**30, None)
-    with predicting(inner), uncompiled(inner), sampler.drawing(), sampler.tap.open():
-        parts = [
-            sampler.predict(piece, limits)
-            for batch in batches_of(inputs, inner)
-            for piece in sampler.pieces(batch, limits)
-        ]
+    with predicting(inner), uncompiled(inner), padded(inner), sampler.drawing(), sampler.tap.open():
+        parts = []
+        for batch in batches_of(inputs, inner):
+            with arguments_checked(inner.net, batch):
+                parts += [sampler.predict(piece, limits) for piece in sampler.pieces(batch, limits)]
     if not parts:
         raise ConfigError("nothing to predict: the loader gave no batch")
     means = [part.mean for part in parts if isinstance(part, Regression)]

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from leanbayes.arguments import arguments_checked
+from leanbayes.batches import batches_of, row_shapes
 from leanbayes.budget import (
     TooLargeError,
     bounded,
@@ -31,7 +32,8 @@ from leanbayes.counts import checked_count
 from leanbayes.devices import device_of
 from leanbayes.enumeration import enumerated, heads_of
 from leanbayes.errors import ConfigError
-from leanbayes.likelihood import Likelihood, Statistics, tensor_of
+from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, Statistics, tensor_of
+from leanbayes.likelihood.gaussian import RealTargets
 from leanbayes.model import BayesianModel, is_sharded, unwrap
 from leanbayes.modes import (
     eager,
@@ -41,11 +43,43 @@ from leanbayes.modes import (
     uncompiled,
 )
 from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource
-from leanbayes.plan import MEAN, Plan, Run, as_dict, call, count_rows, fold, unfold
-from leanbayes.prediction import Prediction
+from leanbayes.plan import MEAN, Plan, Run, call, count_rows, fold, unfold
+from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
 from leanbayes.prefix import check_same, sequential_run, trunk_run
 
 
+class Options(TypedDict, total=False):
+    """What every call of `predict` may say, for checkers of types."""
+
+    samples: int | None
+    seed: int | None
+    keep_samples: bool
+    chunk: int | None
+    memory: int
+    trunk: str | None
+    calibrated: bool
+
+
+@overload
+def predict(
+    model: nn.Module, inputs: Any, *, likelihood: Categorical, **options: Unpack[Options]
+) -> Classification: ...
+@overload
+def predict(
+    model: nn.Module, inputs: Any, *, likelihood: Bernoulli, **options: Unpack[Options]
+) -> BinaryClassification: ...
+@overload
+def predict(
+    model: nn.Module, inputs: Any, *, likelihood: RealTargets, **options: Unpack[Options]
+) -> Regression: ...
+@overload
+def predict(  # its class is that of the likelihood, which no checker sees
+    model: nn.Module,
+    inputs: Any,
+    *,
+    likelihood: Likelihood | None = None,
+    **options: Unpack[Options],
+) -> Any: ...
 def predict(  # noqa: PLR0913
     model: nn.Module,
     inputs: Any,
@@ -95,11 +129,10 @@ def predict(  # noqa: PLR0913
     chunk = None if chunk is None else checked_count("chunk", chunk)
     limits = Limits(keep_samples, chunk, memory, trunk)
     with predicting(sampler.inner), sampler.drawing():
-        parts = [
-            part
-            for batch in batches_of(inputs, sampler.inner)
-            for part in sampler.parts(batch, limits)
-        ]
+        parts = []
+        for batch in batches_of(inputs, sampler.inner):
+            with arguments_checked(sampler.inner.net, batch):
+                parts += sampler.parts(batch, limits)
     if not parts:
         raise ConfigError("nothing to predict: the loader gave no batch")
     whole, known = type(parts[0]).cat(parts), sampler.inner.calibration
@@ -352,33 +385,3 @@ def add_weighted(sums: Statistics, values: Statistics, weights: Tensor | float) 
         else:
             part = torch.einsum("s,s...->...", weights.to(value), value)
         sums[name] = sums[name] + part if name in sums else part
-
-
-def row_shapes(batch: Any) -> Any:
-    """What two batches have in common whose rows take as much memory."""
-    return tuple(
-        (leaf.shape[1:], leaf.dtype) if isinstance(leaf, Tensor) else type(leaf)
-        for leaf in pytree.tree_leaves(batch)
-    )
-
-
-def batches_of(inputs: Any, model: BayesianModel) -> Iterator[Any]:
-    """The inputs as batches on the model's device."""
-    device = device_of(model)
-    single = isinstance(inputs, (Tensor, tuple, list, Mapping)) and not _is_batches(inputs)
-    if not single and not isinstance(inputs, Iterable):
-        raise ConfigError(
-            f"predict takes a tensor, a tuple, a dict or a loader; found {type(inputs).__name__}"
-        )
-    for batch in [inputs] if single else (_without_target(item) for item in inputs):
-        yield pytree.tree_map_only(Tensor, lambda x: x.to(device), as_dict(batch))
-
-
-def _is_batches(inputs: Any) -> bool:
-    """True of a list of (inputs, targets) or of dicts; lists of tensors are arguments."""
-    batches = (tuple, list, Mapping)
-    return isinstance(inputs, list) and all(isinstance(item, batches) for item in inputs)
-
-
-def _without_target(item: Any) -> Any:
-    return item[0] if isinstance(item, (tuple, list)) else item

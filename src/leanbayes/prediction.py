@@ -16,6 +16,8 @@ from torch import Tensor
 
 from leanbayes.errors import ConfigError
 
+COMMON = ("samples", "weights", "conformal")  # to all kinds of predictions
+
 
 class Coverage(Protocol):
     """What a conformal calibration adds to a prediction (`lb.calibrate`)."""
@@ -27,7 +29,7 @@ class Coverage(Protocol):
         """Standard deviations that an interval goes to each side."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction(ABC):
     """The common part: the samples, and how predictions of batches are joined.
 
@@ -39,10 +41,17 @@ class Prediction(ABC):
 
     samples: Tensor | None
     weights: Tensor
-    conformal: Coverage | None = field(default=None, kw_only=True, repr=False)
+    conformal: Coverage | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return int(self.total.shape[0])
+
+    def __repr__(self) -> str:
+        name = next(f.name for f in fields(self) if f.name not in COMMON)
+        shape = list(getattr(self, name).shape)
+        means = {part: getattr(self, part).mean() for part in ("total", "aleatoric", "epistemic")}
+        words = ", ".join(f"{part}={float(mean):.4g}" for part, mean in means.items())
+        return f"{type(self).__name__}({name} {shape} of {len(self.weights)} samples; mean {words})"
 
     @property
     @abstractmethod
@@ -52,8 +61,7 @@ class Prediction(ABC):
     @classmethod
     def cat(cls, parts: Sequence[Self]) -> Self:
         """Join the predictions of consecutive batches."""
-        common = ("samples", "weights", "conformal")
-        names = [f.name for f in fields(cls) if f.name not in common]
+        names = [f.name for f in fields(cls) if f.name not in COMMON]
         joined: dict[str, Any] = {n: torch.cat([getattr(p, n) for p in parts]) for n in names}
         kept = [p.samples for p in parts if p.samples is not None]
         return replace(parts[0], samples=torch.cat(kept, 1) if kept else None, **joined)
@@ -74,7 +82,7 @@ class Prediction(ABC):
         return self.conformal.sets(probs, alpha, seed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Classification(Prediction):
     """Class probabilities and their uncertainty.
 
@@ -124,7 +132,7 @@ class Classification(Prediction):
         return self._sets(self.probs, alpha, seed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BinaryClassification(Prediction):
     """Probability of a positive label and its uncertainty.
 
@@ -137,7 +145,7 @@ class BinaryClassification(Prediction):
 
     probs: Tensor
     aleatoric: Tensor
-    complement: Tensor = field(default=None, kw_only=True, repr=False)  # type: ignore[assignment]
+    complement: Tensor = field(default=None, kw_only=True)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.complement is None:
@@ -186,7 +194,7 @@ class BinaryClassification(Prediction):
         return self._sets(both.flatten(1, -2).squeeze(1) if both.dim() > 2 else both, alpha, seed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Regression(Prediction):
     """Predictive mean and variances, in target units.
 

@@ -29,6 +29,20 @@ def kept_modes(net: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def padded(net: nn.Module) -> Iterator[None]:
+    """Within it no encoder packs padded rows: a hook could not read the shape of nested tensors."""
+    packing = [m for m in net.modules() if isinstance(m, nn.TransformerEncoder)]
+    packing = [m for m in packing if m.use_nested_tensor]
+    for module in packing:
+        module.use_nested_tensor = False
+    try:
+        yield
+    finally:
+        for module in packing:
+            module.use_nested_tensor = True
+
+
+@contextmanager
 def kept_buffers(net: nn.Module) -> Iterator[None]:
     """Values that passes write, and tensors that they put in place of buffers, are undone."""
     held = [(m, name, b) for m in net.modules() for name, b in m._buffers.items()]

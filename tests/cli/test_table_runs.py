@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import leanbayes as lb
 from leanbayes.cli.card import Card
@@ -158,3 +159,59 @@ def test_weights_of_a_run_want_its_columns_in_its_order(leanbayes, trained, rows
     result = leanbayes("adapt", "--weights", "run", *data, "--method", "mean_field", "--epochs", 1)
     assert result.code == (0 if words is None else 2), result.err
     assert re.search(words or "", result.err), result.err
+
+
+TABLE = ("--data", "table", "--root", "train.csv", "--set", "data.options.target=y")
+NETWORK = ("--model", "mlp", "--set", "model.options.hidden=[4]", "--method", "map")
+
+
+@pytest.mark.parametrize(
+    ("task", "likelihood", "outputs"),
+    [
+        ("regression", (), 1),
+        ("regression", ("--set", "likelihood.name=heteroscedastic_gaussian"), 2),
+        ("classification", (), 3),
+        ("binary", (), 1),
+    ],
+)
+def test_a_network_gets_the_inputs_and_outputs_of_the_table(
+    tmp_path, monkeypatch, leanbayes, task, likelihood, outputs
+):
+    """Nobody should have to count the categories of a column."""
+    monkeypatch.chdir(tmp_path)
+    answers = {"regression": [0.5, 1.5, 4], "classification": [*"abc"], "binary": ["no", "yes"] * 2}
+    rows = [{"size": i, "kind": "xyz"[i % 3], "y": answers[task][i % 3]} for i in range(40)]
+    write("train.csv", rows)
+    task_flag = ("--set", f"data.options.task={task}")
+    flags = (*TABLE, *task_flag, *likelihood, *NETWORK, "--epochs", 1, "--folder", "run")
+    result = leanbayes("train", *flags)
+    assert result.code == 0, result.err
+    assert Card.read(Path("run")).model["options"] == {
+        "inputs": 4, "hidden": [4], "outputs": outputs
+    }  # fmt: skip
+
+
+def test_words_in_a_list_without_quotes(tmp_path, monkeypatch, leanbayes):
+    monkeypatch.chdir(tmp_path)
+    result = leanbayes("train", *TABLE, "--set", "data.options.drop=[size]", *NETWORK)
+    assert result.code == 2
+    assert re.search(r"\[size\]. is no list; .*words in quotes: --set .data", result.err)
+
+
+def test_a_run_without_a_folder_says_that_it_is_not_saved(tmp_path, monkeypatch, leanbayes):
+    monkeypatch.chdir(tmp_path)
+    write("train.csv", [{"size": i, "y": 2 * i} for i in range(40)])
+    flags = (*TABLE, *NETWORK, "--epochs", 1)
+    result = leanbayes("train", *flags)
+    assert "without --folder the run is not saved" in result.err
+    assert "1 epoch\n" in result.out
+    assert "not saved" not in leanbayes("train", *flags, "--folder", "run").err
+
+
+def test_a_run_of_python_is_not_called_unfinished(tmp_path, leanbayes):
+    x = torch.randn(20, 2)
+    config = lb.FitConfig(epochs=1, folder=str(tmp_path / "run"), progress=False)
+    lb.adapt(torch.nn.Linear(2, 3), lb.MAP(), (x, torch.arange(20) % 3), config=config)
+    result = leanbayes("info", tmp_path / "run")
+    assert result.code == 5
+    assert "or one of Python (lb.restore reads it; lb.save writes models)" in result.err

@@ -212,3 +212,42 @@ def test_time_first_encoders_take_one_draw_a_pass(select):
     assert_equal(y, y[:1, :1].expand_as(y))  # all tokens of all rows share the draw
     with pytest.raises(lb.PlanError, match="batch_first=False"):
         model(x, plan=lb.Plan(groups=TOKENS))
+
+
+class Padded(nn.Module):
+    """Sequences whose ids of 0 are padding, which the stack packs into nested tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(9, WIDTH, padding_idx=0).double()
+        self.stack = encoder()
+        self.head = nn.Linear(WIDTH, 2).double()
+
+    def forward(self, ids):
+        padding = ids == 0
+        found = self.stack(self.tokens(ids), src_key_padding_mask=padding)
+        return self.head(found.masked_fill(padding[..., None], 0).sum(1))
+
+
+IDS = torch.randint(1, 9, (ROWS, TOKENS), generator=torch.Generator().manual_seed(3))
+IDS = IDS.masked_fill(PADDING, 0)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("select", ["everything", "output", "attentions", "embeddings"])
+def test_an_example_with_padding_converts_and_leaves_the_packing_alone(select):
+    torch.manual_seed(0)
+    net = Padded()
+    expected = copy.deepcopy(net).eval()(IDS)
+    chosen = lb.MeanField(init_std=0.0, select=getattr(lb.select, select))
+    model = lb.bayesianize(net, chosen, example=IDS)
+    assert_equal(lb.predict(model, IDS, likelihood=lb.Gaussian(), samples=2).mean, expected)
+    assert lb.collapse(model).stack.use_nested_tensor
+
+
+def test_features_inside_a_plain_encoder_with_padding():
+    torch.manual_seed(0)
+    model = lb.bayesianize(Padded(), lb.MAP(), likelihood=lb.Categorical())
+    found = lb.predict_features(model, IDS, layer="stack.layers.0.linear1", normalise=False)
+    assert found.shape == (ROWS, TOKENS, 8)
+    assert model.net.stack.use_nested_tensor

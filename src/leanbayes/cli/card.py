@@ -65,8 +65,8 @@ class Card:
         path = run / CARD
         if not path.is_file():
             raise CheckpointError(
-                f"{run} has no {CARD}; expected a folder in which `leanbayes train` or `adapt` has "
-                "finished"
+                f"{run} has no {CARD}; expected a folder in which the command `leanbayes train` or "
+                "`leanbayes adapt` has finished (of a run in Python write lb.predict, lb.evaluate)"
             )
         found = parse_json(path, _bytes(path))
         if found.get("format") != FORMAT:

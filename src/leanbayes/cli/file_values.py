@@ -94,14 +94,19 @@ class Reader:
             key = _key_in(str(error), make, given)
             return self.wrong(joined(path, key) if key else path, str(error))
 
-    def arguments(self, make: Callable[..., Any], value: Any, path: str) -> Any:
-        """The table's values as arguments of a class or function; nothing is called."""
+    def arguments(
+        self, make: Callable[..., Any], value: Any, path: str, later: Collection[str] = ()
+    ) -> Any:
+        """The table's values as arguments of a class or function; nothing is called.
+
+        Those named in `later` may be missing, since the data will tell them.
+        """
         before = len(self.problems)
         table, hints = self.table(value, path), _hints(make)
         taken = _parameters(make)
         self.keys(table, list(taken), path)
         for name, parameter in taken.items():
-            if parameter.default is Parameter.empty and name not in table:
+            if parameter.default is Parameter.empty and name not in (*table, *later):
                 self.wrong(joined(path, name), "missing; it has no default")
         known = {key: item for key, item in table.items() if key in taken}
         given = {

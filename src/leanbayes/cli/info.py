@@ -31,7 +31,11 @@ def info(
     if (path / CARD).is_file():
         facts |= _card(Card.read(path))
     elif (path / "config.json").is_file() and not (path / MODEL).is_dir():
-        raise CheckpointError(f"{path} is a run that has not finished: start it again to go on")
+        raise CheckpointError(
+            f"{path} is a run without a model: one of `leanbayes train` that has not finished "
+            "(start it again to go on), or one of Python (lb.restore reads it; lb.save writes "
+            "models)"
+        )
     facts |= _model(Saved.read(path / MODEL if (path / MODEL).is_dir() else path))
     facts |= _report(path)
     typer.echo(json.dumps(facts) if as_json else _text(facts))

@@ -19,7 +19,14 @@ from leanbayes.cli.smoke import few
 from leanbayes.data.dataset import Data
 from leanbayes.data.tables import Column, TableData
 from leanbayes.errors import ConfigError
-from leanbayes.likelihood import Bernoulli, Categorical, Gaussian, Likelihood, tensor_of
+from leanbayes.likelihood import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Likelihood,
+    tensor_of,
+)
 from leanbayes.models import MODELS
 
 
@@ -63,21 +70,27 @@ def prepare(settings: RunSettings, data: Data | None = None) -> Prepared:
     inputs = first_inputs(data.train, 2)
     if len(inputs) == 0:
         raise lb.DataError(f"{data.name} has no training examples")
-    model = fitted(settings.model, data)
+    model = fitted(settings.model, data, settings.likelihood)
     _check_columns(settings.weights, data)
     net, output = _network(model, settings.weights, inputs)
     card = Card.of(model, data, settings.data)
     return Prepared(settings, data, net, _likelihood(settings, data, output), card)
 
 
-def fitted(model: Named, data: Data) -> Named:
-    """A network of the zoo gets as many outputs as the data ask for, unless it is told."""
+def fitted(model: Named, data: Data, likelihood: Likelihood) -> Named:
+    """A network of the zoo gets as many inputs and outputs as the data ask for, unless it is told.
+
+    A network that predicts its noise has two outputs a target.
+    """
     make = MODELS.get(model.name)
-    if make is None or "num_classes" in model.options or not _outputs(data):
+    if make is None:
         return model
-    if "num_classes" not in signature(make).parameters:
-        return model
-    return Named(model.name, {**model.options, "num_classes": _outputs(data)})
+    outputs = _outputs(data) * (2 if isinstance(likelihood, HeteroscedasticGaussian) else 1)
+    inputs = first_inputs(data.train, 1)[0].numel()
+    known = {"num_classes": outputs, "outputs": outputs, "inputs": inputs}
+    taken = signature(make).parameters
+    found = {name: size for name, size in known.items() if name in taken and size}
+    return Named(model.name, {**found, **model.options})
 
 
 def _outputs(data: Data) -> int:

@@ -54,6 +54,7 @@ from leanbayes.train.config import FitConfig
 from leanbayes.train.fields import nearest
 
 SECTIONS = ("model", "data", "method", "fit", "likelihood", "recipe")
+FITTED = ("inputs", "outputs")  # of a network: by default those that fit the data
 EXTRA = {"model": ("weights",), "data": ("augment", "ood")}
 LIKELIHOODS: Mapping[str, Callable[..., Likelihood]] = {
     "categorical": Categorical,
@@ -228,7 +229,7 @@ def _named(
     path, options = joined(section, "options"), table.get("options", {})
     make = known.get(name)
     if make is not None:
-        options = reader.arguments(make, options, path)
+        options = reader.arguments(make, options, path, FITTED)
     else:
         options = reader.plain_value(reader.table(options, path), dict[str, Any], path)
     return WRONG if WRONG in (name, options) else Named(name, options)
@@ -317,6 +318,11 @@ def _value(text: str) -> Any:
     try:
         found = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
+        if text[:1] == "[":
+            raise ConfigError(
+                f"--set: {short(text)} is no list; expected numbers, or words in quotes: "
+                """--set 'data.options.drop=["id", "name"]'"""
+            ) from None
         return text
     return found["value"] if found.keys() == {"value"} else text
 

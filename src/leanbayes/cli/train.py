@@ -77,6 +77,8 @@ def _start(given: Flags, *, needs_weights: bool = False) -> None:
         if is_first():
             typer.echo(text)
         return
+    if settings.fit.folder is None and not given.smoke and is_first():
+        typer.echo("without --folder the run is not saved", err=True)
     _print(run(settings), given.as_json)
 
 
@@ -90,7 +92,8 @@ def _print(done: Adapted, as_json: bool) -> None:
         return
     typer.echo(str(done.report))
     typer.echo("")
-    typer.echo(f"{done.result.steps} steps, {done.result.epochs:.4g} epochs")
+    epochs = done.result.epochs
+    typer.echo(f"{done.result.steps} steps, {epochs:.4g} {'epoch' if epochs == 1 else 'epochs'}")
     for name, found in figures.items():
         if found:
             words = ", ".join(f"{key} {value:.4g}" for key, value in found.items())

@@ -137,8 +137,15 @@ class Asked:
     def predict(self, x: Any, *, keep: bool = False) -> Prediction:
         """The predictive, calibrated if the model is; samples where densities need them."""
         keep = keep or isinstance(self.likelihood, RealTargets)
-        options = {"samples": self.samples, "seed": self.seed, "keep_samples": keep}
-        return predict(self.model, x, likelihood=self.likelihood, **options)  # type: ignore[arg-type]
+        found: Prediction = predict(
+            self.model,
+            x,
+            likelihood=self.likelihood,
+            samples=self.samples,
+            seed=self.seed,
+            keep_samples=keep,
+        )
+        return found
 
 
 def rescaled(x: Tensor, scale: Normalize | None, own: Normalize | None) -> Tensor:

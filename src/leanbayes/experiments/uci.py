@@ -214,8 +214,8 @@ def scores(
         options: dict[str, Any] = {"samples": samples, "seed": seed, "keep_samples": True}
         found = predict(model, x[part].to(device), **options).to("cpu")
         target = y[part].double()
-        errors.append((found.mean - target).square())  # type: ignore[attr-defined]
-        densities.append(found.log_prob(target))  # type: ignore[attr-defined]
+        errors.append((found.mean - target).square())
+        densities.append(found.log_prob(target))
     return {"rmse": torch.cat(errors).mean(0).sqrt(), "lpd": torch.cat(densities).mean(0)}
 
 

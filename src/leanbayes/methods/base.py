@@ -200,12 +200,31 @@ def _subclasses(cls: type[Method]) -> list[type[Method]]:
 def checked_method(method: Any) -> Method:
     """The method, or an error that says what to write for its name or its class."""
     if isinstance(method, Method):
+        checked_selector(method.select)
         return method
     kind = methods().get(method) if isinstance(method, str) else method
     known = isinstance(kind, type) and issubclass(kind, Method)
-    found = f"the class {method.__name__}" if isinstance(method, type) else repr(method)
+    found = f"the class {method.__name__}" if isinstance(method, type) else shortened(method)
     write = f"lb.{kind.__name__}()" if known else "lb.MeanField(), or another of lb.methods()"  # type: ignore[union-attr]
     raise ConfigError(f"expected a method with its settings, found {found}. Write {write}")
+
+
+def checked_selector(select: Any, where: str = "select=") -> Selector:
+    """The selector; the name or the class of a layer is refused, since functions make them."""
+    if isinstance(select, Selector):
+        return select
+    found, write = repr(select), "lb.select.output"
+    if isinstance(select, str):
+        write = f"lb.select.by_name({select!r})"
+    elif isinstance(select, type):
+        found, write = f"the class {select.__name__}", f"lb.select.by_type({select.__name__!r})"
+    raise ConfigError(f"{where} takes a selector of layers, found {found}. Write {write}")
+
+
+def shortened(value: Any) -> str:
+    """A value in an error: whole where it is short, else its class."""
+    text = "" if isinstance(value, (Tensor, tuple, list, dict)) else repr(value)
+    return text if 0 < len(text) <= 80 else f"a {type(value).__name__}"
 
 
 def methods() -> dict[str, type[Method]]:

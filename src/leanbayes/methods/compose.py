@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
-from leanbayes.methods.base import KLKind, Method, method_named
+from leanbayes.methods.base import KLKind, Method, checked_selector, method_named, shortened
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import MEAN, Plan
 from leanbayes.posteriors import Posterior
@@ -264,9 +264,13 @@ def _flat(parts: Iterable[Any]) -> Iterator[tuple[Selector, Method]]:
     """Checked parts; those of a composition inside a composition are parts like the others."""
     for part in parts:
         pair = part if isinstance(part, (tuple, list)) and len(part) == 2 else (None, None)
-        selector, method = pair
-        if not isinstance(selector, Selector) or not isinstance(method, Method):
-            raise ConfigError(f"a part is (selector, method); found {part!r}")
+        given, method = pair
+        if not isinstance(method, Method):
+            raise ConfigError(
+                f"a part is (selector, method); found {shortened(part)}. Write lb.Compose("
+                "[(lb.select.norms, lb.Patching()), (lb.select.output, lb.MeanField())])"
+            )
+        selector = checked_selector(given, "a part of Compose")
         if method.trains_as_point:
             raise ConfigError(
                 f"{method.name} is fitted after training and cannot be a part of Compose"

@@ -9,7 +9,7 @@ from leanbayes.errors import ConfigError
 from leanbayes.methods.assignment import even_blocks
 from leanbayes.methods.base import KLKind, Method
 from leanbayes.methods.preset import Preset, check_preset
-from leanbayes.methods.prior import check_not_negative, resolve_prior_std
+from leanbayes.methods.prior import check_not_negative, check_pairs, resolve_prior_std
 from leanbayes.plan import Plan
 from leanbayes.posteriors import Gaussian, Posterior
 from leanbayes.posteriors.estimators import Estimator
@@ -96,6 +96,7 @@ class MeanField(Method, name="mean_field"):
                 "groups counts the draws a batch of estimator='exemplar' and is at least 1; "
                 f"found groups={self.groups} with estimator={self.estimator!r}"
             )
+        check_pairs(init_log_std=self.init_log_std)
         check_not_negative(init_std=self.init_std)
         self.resolved_prior_std()
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from leanbayes.errors import CheckpointError, ConfigError
 from leanbayes.methods.base import KLKind, Method
 from leanbayes.methods.preset import Preset, settled
-from leanbayes.methods.prior import check_not_negative, resolve_prior_std
+from leanbayes.methods.prior import check_not_negative, check_pairs, resolve_prior_std
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import MEAN, Plan
 from leanbayes.posteriors import Posterior
@@ -120,6 +120,7 @@ class Partial(Method, name="partial"):
             raise ConfigError(
                 f"rate is the fraction of random parameters, from 0 to 1; found {self.rate!r}"
             )
+        check_pairs(init_rho=self.init_rho)
         check_not_negative(init_std=self.init_std)
         self.resolved_prior_std()
 

@@ -41,6 +41,14 @@ def check_not_negative(**scales: float | None) -> None:
             raise ConfigError(f"{name} must be at least 0, found {value!r}")
 
 
+def check_pairs(**pairs: object) -> None:
+    """Raise where a field is not a pair of numbers."""
+    for name, pair in pairs.items():
+        numbers = isinstance(pair, (tuple, list)) and all(isinstance(x, (int, float)) for x in pair)
+        if not numbers or len(pair) != 2:  # type: ignore[arg-type]
+            raise ConfigError(f"{name} is a pair of numbers, such as (-6.0, -5.0); found {pair!r}")
+
+
 def _positive(name: str, value: float) -> float:
     if not (math.isfinite(value) and value > 0):
         raise ConfigError(f"{name} must be a positive number, found {value!r}")

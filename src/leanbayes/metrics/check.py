@@ -172,6 +172,8 @@ def as_finite(values: Tensor, name: str) -> Tensor:
 
 
 def _check_layout(probs: Tensor, target: Tensor) -> None:
+    if not isinstance(probs, Tensor):
+        refuse(f"probs is a {type(probs).__name__}", "a tensor", "p.probs of a prediction p")
     shape = tuple(probs.shape)
     if probs.ndim < 2:
         found, write = f"probs has shape {shape}", "torch.stack([1 - p, p], dim=1) if binary"
@@ -181,6 +183,8 @@ def _check_layout(probs: Tensor, target: Tensor) -> None:
     if tuple(target.shape) != expected:
         found = f"target has shape {tuple(target.shape)} and probs {shape}"
         write = "target.argmax(dim=1) if it is one-hot, probs.movedim(-1, 1) if classes come last"
+        if target.shape == probs.shape:
+            write += ", torch.stack([1 - probs, probs], dim=1) if each is a yes or no"
         refuse(found, f"one class a row, target of shape {expected}", write)
 
 

@@ -1,6 +1,6 @@
 """Charts as PNG: resvg draws the SVG, with the font that comes with matplotlib.
 
-Neither is needed for the page; `pip install 'leanbayes[report]'` brings both. The same font on
+Neither is needed for the page; `pip install matplotlib resvg-py` brings both. The same font on
 every machine makes the same picture.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 FONTS = ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf")
 ZOOM = 3  # about 300 dots an inch for a chart of a column's width
-ADVICE = "pip install 'leanbayes[report]'"
+ADVICE = "pip install matplotlib resvg-py"
 
 
 def rasteriser() -> Callable[[str], bytes] | str:

@@ -97,7 +97,8 @@ def _check_classes(targets: Tensor, ignored: int, classes: int | None) -> None:
     if targets.is_floating_point() or targets.is_complex():
         raise DataError(
             f"Categorical expects whole-number labels, found {targets.dtype}; write targets.long() "
-            "(class indices, not one-hot rows: those give targets.argmax(1))"
+            "(class indices, not one-hot rows: those give targets.argmax(1)), of numbers "
+            "likelihood=lb.Gaussian(), of several yes or no lb.Bernoulli()"
         )
     if targets.dtype == torch.bool:
         return

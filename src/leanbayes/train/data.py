@@ -137,7 +137,7 @@ class Batches:
             settings = dataset_settings(workers)
             return self._ready(DataLoader(train, self._order["batch_size"], **settings))
         if isinstance(train, (Tensor, Mapping, str, bytes)) or train is None:
-            raise DataError(f"training data are a {type(train).__name__}; expected {KINDS}")
+            raise DataError(_not_data(train))
         if hasattr(train, "__getitem__") and not isinstance(train, (list, tuple)):
             return self._of_examples(train, dataset_settings(workers))
         return self._ready(train)
@@ -295,9 +295,15 @@ def _has_plain_order(loader: DataLoader[Any]) -> bool:
     return not getattr(sampler, "replacement", False) and len(sampler) == length(loader.dataset)
 
 
+def _not_data(found: Any) -> str:
+    own = " (write data.train)" if hasattr(found, "train") else ""
+    own = " (write (data.x_train, data.y_train))" if hasattr(found, "x_train") else own
+    return f"training data are a {type(found).__name__}{own}; expected {KINDS}"
+
+
 def _check_again_readable(batches: Any) -> None:
     if not isinstance(batches, Iterable):
-        raise DataError(f"training data are a {type(batches).__name__}; expected {KINDS}")
+        raise DataError(_not_data(batches))
     if isinstance(batches, Iterator):
         raise DataError(
             f"a {type(batches).__name__} can be read once only, and training reads its data every "

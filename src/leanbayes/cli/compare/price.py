@@ -37,7 +37,7 @@ def _priced(
     model: lb.BayesianModel, ready: Prepared, point: RunSettings, ask: Ask
 ) -> dict[str, Any]:
     fit, device = ready.settings.fit, next(model.parameters()).device
-    common = fitted(point.model, ready.data)
+    common = fitted(point.model, ready.data, ready.settings.likelihood)
     with torch.random.fork_rng(devices=[]):
         baseline = lb.models.create(common.name, **common.options).to(device)
     if fit.channels_last:

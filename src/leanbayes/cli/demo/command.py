@@ -111,9 +111,7 @@ def _draw(out: Path, found: Comparison, data: Data) -> str | None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        typer.echo(
-            "no picture, since matplotlib is missing: pip install 'leanbayes[report]'", err=True
-        )
+        typer.echo("no picture, since matplotlib is missing: pip install matplotlib", err=True)
         return None
     rows = ranked(found.predictions[PICTURED], data.x_test, data.y_test, data.classes)
     draw_certain(out / "certain.png", *rows, method=PICTURED)
