@@ -190,3 +190,13 @@ def test_links_of_the_head_lead_to_sections(opened, address):
     page.locator("nav a", has_text="Loss landscape").click()
     page.locator("nav a.here").first.wait_for()
     assert page.locator("#loss-landscape").is_visible()
+
+
+def test_names_of_methods_can_be_read_whole_on_a_phone(opened, address):
+    """Those that begin alike would look alike where they are cut off."""
+    page, _ = opened(address, width=375)
+    open_all(page)
+    names = "[...document.querySelectorAll('th[scope=row]')]"
+    page.evaluate(f"{names}.forEach(e => e.textContent = 'shared_ensemble_with_dropout')")
+    assert page.evaluate(f"{names}.length") > 10
+    assert page.evaluate(f"{names}.filter(e => e.scrollWidth > e.clientWidth).length") == 0

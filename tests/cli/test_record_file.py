@@ -78,3 +78,17 @@ def test_a_folder_of_starts_and_scores_belongs_to_one_command_whatever_its_file(
 def test_a_folder_where_nothing_can_be_written_needs_no_lock(tmp_path):
     with alone_in(tmp_path / "missing"):
         assert not list(tmp_path.iterdir())
+
+
+def test_a_run_belongs_to_one_command_at_a_time(leanbayes, tmp_path):
+    """Two that train into one folder would mix checkpoints, and the log has every line twice."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    words = ("train", "--data", "digits", "--model", "lenet", "--method", "map", "--smoke")
+    with alone_in(folder):
+        result = leanbayes(*words, "--folder", folder)
+        assert result.code == 2, result.err
+        assert f"--folder {folder} is in use by another command" in result.err
+        assert [file.name for file in folder.iterdir()] == [".lock"]
+    assert leanbayes(*words, "--folder", folder).code == 0
+    assert not (folder / ".lock").exists()

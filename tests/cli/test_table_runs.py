@@ -215,3 +215,32 @@ def test_a_run_of_python_is_not_called_unfinished(tmp_path, leanbayes):
     result = leanbayes("info", tmp_path / "run")
     assert result.code == 5
     assert "or one of Python (lb.restore reads it; lb.save writes models)" in result.err
+
+
+def test_targets_that_the_network_has_not_are_one_line(leanbayes, trained):
+    write("train.csv", list(homes(60)))
+    trained(5, target="price", drop=["dear"])
+    two = ("--root", "train.csv", "--set", 'target=["price", "area"]')
+    result = leanbayes("evaluate", "run", *two)
+    assert (result.code, "targets (6, 2): expected one a prediction" in result.err) == (5, True)
+
+
+def test_labels_in_another_form_are_one_line(leanbayes, trained):
+    write("train.csv", list(homes(60)))
+    trained(5, outputs=3, target="dear", task="classification", drop=["price"])
+    draw = np.random.default_rng(0)
+    for y, words in ((draw.random(20), "whole numbers"), (draw.random((20, 2)), "the data have 2")):
+        np.savez("other.npz", x=draw.random((20, 5)), y=y)
+        other = ("--data", "npz", "--root", "other.npz", "--part", "train")
+        result = leanbayes("evaluate", "run", *other)
+        assert (result.code, words in result.err) == (5, True), result.err
+
+
+def test_a_table_split_at_something_else_is_told_how_those_of_the_run_are(leanbayes, trained):
+    write("train.csv", [{"a": i, "b": i % 5, "y": i} for i in range(40)])
+    trained(2, target="y")
+    for text in ("a;b\n1;2\n", "a,b\n1;2\n"):
+        Path("new.csv").write_text(text)
+        result = leanbayes("predict", "run", "new.csv")
+        assert "(as the table of the run: write this one so too)" in result.err
+        assert (result.code, "delimiter=" in result.err) == (5, False)

@@ -6,6 +6,7 @@ import pytest
 
 from leanbayes.reporting import build, read
 from leanbayes.reporting.looks import leading
+from leanbayes.reporting.sections import decomposition
 from leanbayes.reporting.sections.best import best
 from leanbayes.reporting.sections.findings import findings
 
@@ -56,3 +57,40 @@ def test_the_table_says_which_rows_are_not_marked(path):
     assert "Not in bold: failed, with less than half of the best accuracy." in (
         sections["Methods"].body
     )
+
+
+PARTS = {  # aleatoric, epistemic
+    "map": (0.4, -1e-9),
+    "good": (0.4, 0.1),
+    "weak": (0.5, 0.2),
+    "failed": (0.5, 1.7),
+}
+
+
+def test_parts_of_uncertainty_are_set_beside_those_of_a_method_that_can(path):
+    file = json.loads(path.read_text())
+    for row in file["rows"]:
+        aleatoric, epistemic = PARTS[row["method"]]
+        found = {"aleatoric": aleatoric, "epistemic": epistemic}
+        splits = {
+            f"corrupted/fog/{level}": {
+                "kind": "corrupted",
+                "of": "test",
+                "count": 9,
+                "figures": found,
+                "shift": {"name": "fog", "severity": level},
+            }
+            for level in (1, 2)
+        }
+        suite = {"name": "test", "data": "digits"}
+        row["runs"] = [{"seed": 0, "evaluation": {"suite": suite, "splits": splits}}]
+    path.write_text(json.dumps(file))
+    block = decomposition._block(read(path))
+    assert [chart.caption for chart in block.charts] == ["map: 0% epistemic", "weak: 29% epistemic"]
+    assert [chart.caption for chart in block.folded] == [
+        "good: 20% epistemic",
+        "failed: 77% epistemic",
+    ]
+    shown, folded = (chart.file() for chart in (block.charts[0], block.folded[0]))
+    assert (">0.6<" in shown, ">0.5<" in shown) == (True, False)  # marks up to 0.7
+    assert (">0.6<" in folded, ">0.5<" in folded) == (False, True)  # up to 2.2

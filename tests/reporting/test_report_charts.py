@@ -177,3 +177,8 @@ def test_a_line_that_is_far_off_is_named_however_widely_it_is_spread_itself():
     learns = Series("learns", [1, 2, 4], [0.34, 0.27, 0.015])
     chart = lines(LABELS, [*good, learns], Drawn(dots=True))
     assert len(by_class(parsed(chart), "dot")) == 3 * (len(good) + 1)
+    # One that leaves them goes: all of the others would lie on its first point.
+    fails = Series("fails", [1, 2, 4], [0.015, 0.2, 0.34])
+    chart = lines(LABELS, [*good, fails], Drawn(dots=True))
+    assert chart.title == "A title; off the scale: fails (0.34)"
+    assert len(by_class(parsed(chart), "dot")) == 3 * len(good)

@@ -122,14 +122,27 @@ def _device(name: str) -> Iterator[torch.device]:
 
 def _command(given: Mapping[str, Any]) -> str:
     """The command that gives these figures again."""
+    from leanbayes.cli.run_data import placed
     from leanbayes.records import shown
 
     words = ["leanbayes", "evaluate", shown(given["run"])]
-    for name in ("suite", "data", "root", "ood", "ood_root", "samples", "rows", "seed", "batch"):
+    names = (
+        "suite",
+        "data",
+        "root",
+        "ood",
+        "ood_root",
+        "samples",
+        "rows",
+        "seed",
+        "batch",
+        "model",
+    )
+    for name in names:
         if given[name] is not None:
             words += [f"--{name.replace('_', '-')}", shown(given[name])]
     words += ["--part", given["part"]]
     for change in given["change"] or ():
-        words += ["--set", change]
+        words += ["--set", placed(change)]
     words += [f"--{name}" for name in ("sweep", "examples") if given[name]]
     return shlex.join(words)

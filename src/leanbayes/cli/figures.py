@@ -16,17 +16,11 @@ from leanbayes.cli.row_scores import row_scores
 from leanbayes.cli.tally import DenseTally
 from leanbayes.data.dataset import Normalize
 from leanbayes.errors import DataError
+from leanbayes.evaluation.numbers import numbers_of
 from leanbayes.evaluation.rows import row_means
-from leanbayes.evaluation.scores import check_labels, errors_found
+from leanbayes.evaluation.scores import elements, errors_found
 from leanbayes.model import BayesianModel
-from leanbayes.prediction import (
-    BinaryClassification,
-    Classification,
-    Prediction,
-    Regression,
-    is_label,
-    matched,
-)
+from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
 
 EMPTY = "the data hold no examples"
 KINDS = ("total", "epistemic")  # of uncertainty that tells foreign examples apart
@@ -178,10 +172,8 @@ class Kept:
         """Figures of the task."""
         found, target = type(self.parts[0]).cat(self.parts), torch.cat(self.targets)
         match found:
-            case Classification():
+            case Classification() | BinaryClassification():
                 return _of_classes(found, target, self.ignore_index)
-            case BinaryClassification():
-                return _of_two(found, target)
             case Regression():
                 return _of_numbers(found, target)
             case _:
@@ -226,9 +218,8 @@ def rows_at(part: Any, rows: list[int]) -> tuple[Tensor, Tensor]:
     return part[0][rows], part[1][rows]
 
 
-def _of_classes(found: Classification, target: Tensor, ignore_index: int) -> dict[str, float]:
-    known = is_label(target, ignore_index)
-    probs, labels, total = found.probs[known], target[known].long(), found.total[known]
+def _of_classes(found: Prediction, target: Tensor, ignore_index: int) -> dict[str, float]:
+    probs, labels, total = elements(found, target, ignore_index)
     figures = _scores(probs, labels) | errors_found(total, probs.argmax(1) == labels)
     return figures | (_auc_pr(probs[:, 1], labels) if probs.shape[1] == 2 else {})
 
@@ -239,14 +230,7 @@ def _auc_pr(scores: Tensor, labels: Tensor) -> dict[str, float]:
     return {"auc_pr": float(lb.metrics.average_precision(no, yes))} if len(no) and len(yes) else {}
 
 
-def _of_two(found: BinaryClassification, target: Tensor) -> dict[str, float]:
-    probs, labels = found.both.flatten(0, -2), target.flatten().long()
-    found_out = errors_found(found.total.flatten(), probs.argmax(1) == labels)
-    return _scores(probs, labels) | found_out | _auc_pr(probs[:, 1], labels)
-
-
 def _scores(probs: Tensor, labels: Tensor) -> dict[str, float]:
-    check_labels(labels, probs.shape[1])
     metrics = lb.metrics
     names = {"accuracy": metrics.accuracy, "nll": metrics.nll, "ece": metrics.ece}
     scored = {name: float(figure(probs, labels)) for name, figure in names.items()}
@@ -254,7 +238,7 @@ def _scores(probs: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def _of_numbers(found: Regression, target: Tensor) -> dict[str, float]:
-    target = matched(target, found.mean).double()
+    target = numbers_of(found, target)
     low, high = found.interval(0.95)
     return {
         "rmse": float(lb.metrics.rmse(found.mean, target)),

@@ -116,7 +116,8 @@ class Inputs:
         from leanbayes.data.tables import Column, encoded, read_cells
 
         options = self.card.data.get("options") or {}
-        cells = read_cells(path, str(options.get("delimiter", ",")))
+        advice = "as the table of the run: write this one so too"
+        cells = read_cells(path, str(options.get("delimiter", ",")), advice)
         columns: Sequence[Column] = [Column(name) for name in cells]
         if isinstance(self.card.data.get("columns"), list):
             columns = columns_of(self.card.data, path, cells)

@@ -18,6 +18,7 @@ from leanbayes.cli.run_data import (
     RootFlag,
     RowsFlag,
     SetFlag,
+    typed,
 )
 
 
@@ -66,7 +67,9 @@ def landscape(  # noqa: PLR0913
     options: dict[str, Any] = {"points": points, "margin": margin, "draws": draws, "seed": seed}
     with stage("landscape", points**2) as tick:
         found = lb.landscape(net, batches, rows=rows, refresh=refresh, tick=tick, **options)
-    words = ["leanbayes", "landscape", shown(run), *asked.words(), *_words(options, refresh)]
+    own = typed({**options, "model": model, "out": shown(out)})
+    words = ["leanbayes", "landscape", shown(run), *asked.words(), *own]
+    words += ["--refresh"] if refresh else []
     record = {
         "kind": "landscape",
         **provenance(shlex.join(words), next(net.parameters()).device),
@@ -76,12 +79,6 @@ def landscape(  # noqa: PLR0913
     }
     save(out, json.dumps(record, allow_nan=False) + "\n")
     typer.echo(_summary(found, str(out)))
-
-
-def _words(options: Mapping[str, Any], refresh: bool) -> list[str]:
-    given = {name: value for name, value in options.items() if value is not None}
-    words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
-    return [*words, *(["--refresh"] if refresh else [])]
 
 
 def _summary(found: Mapping[str, Any], out: str) -> str:

@@ -49,11 +49,22 @@ def alone(out: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Nobody else keeps something in the folder meanwhile: starts and scores would be mixed."""
+def alone_in(
+    folder: Path | None, flag: str = "--keep", what: str = "starts and scores"
+) -> Iterator[None]:
+    """Nobody else has the folder meanwhile: the files of two commands would be mixed.
+
+    Args:
+        folder: Of the command, if it has one.
+        flag: That names it.
+        what: The command keeps there.
+    """
+    if folder is None:
+        yield
+        return
     words = (
-        f"--keep {folder} is in use by another command, which keeps its own starts and scores "
-        "there: wait for it, or give each command a --keep of its own"
+        f"{flag} {folder} is in use by another command, which keeps its own {what} there: wait "
+        f"for it, or give each command a {flag} of its own"
     )
     try:
         file = (folder / ".lock").open("w")

@@ -5,13 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leanbayes.prediction import (
-    BinaryClassification,
-    Classification,
-    Prediction,
-    Regression,
-    is_label,
-)
+from leanbayes.evaluation.numbers import numbers_of
+from leanbayes.evaluation.scores import elements
+from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
 
 TINY = torch.finfo(torch.float64).tiny
 
@@ -24,17 +20,15 @@ def row_scores(found: Prediction, target: Tensor, ignore_index: int) -> dict[str
         >>> {name: round(float(v), 4) for name, v in row_scores(p, torch.tensor([1]), -100).items()}
         {'accuracy': 1.0, 'nll': 0.2877, 'brier': 0.125}
     """
-    match found:
-        case Classification() if found.probs.dim() == 2:
-            known = is_label(target, ignore_index)
-            return _of_classes(found.probs[known].double(), target[known].long())
-        case BinaryClassification():
-            return _of_classes(found.both.flatten(0, -2).double(), target.flatten().long())
-        case Regression():
-            density = found.log_prob(target.double())
-            return {"lpd": density.flatten(1).mean(1)}
-        case _:
-            return {}
+    if isinstance(found, Regression):
+        density = found.log_prob(numbers_of(found, target))
+        return {"lpd": density.flatten(1).mean(1)}
+    if isinstance(found, BinaryClassification) or (
+        isinstance(found, Classification) and found.probs.dim() == 2
+    ):
+        probs, labels, _ = elements(found, target, ignore_index)
+        return _of_classes(probs.double(), labels)
+    return {}
 
 
 def _of_classes(probs: Tensor, labels: Tensor) -> dict[str, Tensor]:

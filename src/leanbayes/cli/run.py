@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ def run(settings: RunSettings) -> Adapted:
     import leanbayes as lb
     from leanbayes.cli.card import MODEL
     from leanbayes.cli.prepare import prepare
+    from leanbayes.cli.record_file import alone_in
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.fit.seed)
@@ -24,12 +26,23 @@ def run(settings: RunSettings) -> Adapted:
         options = found.arguments()
         likelihood = found.likelihood
         method, config = settings.method, settings.fit
-        done = lb.adapt(found.net, method, likelihood=likelihood, config=config, **options)
-    if settings.fit.folder is not None and is_first():
-        folder = Path(settings.fit.folder)
-        lb.save(done.model, folder / MODEL)
-        found.card.write(folder)
+        folder = _own_folder(config.folder)
+        with alone_in(folder, "--folder", "checkpoints"):
+            done = lb.adapt(found.net, method, likelihood=likelihood, config=config, **options)
+            if folder is not None:
+                lb.save(done.model, folder / MODEL)
+                found.card.write(folder)
     return done
+
+
+def _own_folder(place: str | None) -> Path | None:
+    """The folder of the first process, made; where it cannot be the training says so."""
+    if place is None or not is_first():
+        return None
+    folder = Path(place)
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def is_first() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,22 @@ def options_of(card: Card, name: str, root: str | None, changes: list[str]) -> d
     return options | ({} if root is None else {"root": root})
 
 
+def typed(given: Mapping[str, Any]) -> list[str]:
+    """Flags as they are typed, for a record; those without a value are left out."""
+    known = {name: value for name, value in given.items() if value is not None}
+    return [word for name, value in known.items() for word in (f"--{name}", str(value))]
+
+
+def placed(change: str) -> str:
+    """A change for a record: of a place on this machine the last part."""
+    from leanbayes.cli.card import PLACES
+    from leanbayes.records import shown
+
+    key, equals, value = change.partition("=")
+    is_place = key.rpartition(".")[2].strip() in PLACES
+    return f"{key}{equals}{shown(value)}" if is_place else change
+
+
 def read_for(card: Card, name: str, options: dict[str, Any]) -> Data:
     """Data by name; a table as the run's own was: its columns, categories, labels and scale."""
     from leanbayes.cli.readers import read_data
@@ -73,9 +89,8 @@ class Asked:
         """As they were typed, for a record."""
         from leanbayes.records import shown
 
-        given = {"data": self.data, "root": None if self.root is None else shown(self.root)}
-        words = [word for k, v in given.items() if v is not None for word in (f"--{k}", v)]
-        changes = [word for change in self.change or () for word in ("--set", change)]
+        words = typed({"data": self.data, "root": None if self.root is None else shown(self.root)})
+        changes = [word for change in self.change or () for word in ("--set", placed(change))]
         return [*words, "--part", self.part, *changes, "--rows", str(self.rows)]
 
 

@@ -28,6 +28,7 @@ from leanbayes.cli.run_data import (
     RootFlag,
     RowsFlag,
     SetFlag,
+    typed,
 )
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ def trajectory(  # noqa: PLR0913
     net.to(device_of(device))
     batches = asked.read(card)
     points = _points(net, run, steps, batches, samples=samples, seed=seed)
-    more = [] if samples is None else ["--samples", str(samples)]
-    words = ["leanbayes", "trajectory", shown(run), *asked.words(), "--last", str(last), *more]
+    own = {"last": last, "samples": samples, "seed": seed, "model": model, "out": shown(out)}
+    words = ["leanbayes", "trajectory", shown(run), *asked.words(), *typed(own)]
     record = {
         "kind": "trajectory",
-        **provenance(shlex.join([*words, "--seed", str(seed)]), next(net.parameters()).device),
+        **provenance(shlex.join(words), next(net.parameters()).device),
         "method": net.method.name,
         "data": {"name": batches.name, "part": part},
         "points": points,

@@ -26,6 +26,7 @@ Names = str | Sequence[str]
 
 MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 MOST_CATEGORIES: Final = 1000
+DELIMITER: Final = "other files: write delimiter=..."
 FEW: Final = 20  # categories that a table may have however few its rows
 # A decimal comma, thousands with separators, per cent or a currency.
 OTHER_NUMBERS: Final = re.compile(r"[-+]?[$€£]?[-+]?(\d+|\d{1,3}([., ']\d{3})+)([.,]\d+)? ?[%$€£]?")
@@ -143,20 +144,26 @@ def numeric_data(
     )
 
 
-def read_cells(path: Path, delimiter: str = ",") -> dict[str, list[str]]:
-    """The cells of a CSV or parquet file by column, as text."""
+def read_cells(path: Path, delimiter: str = ",", advice: str = DELIMITER) -> dict[str, list[str]]:
+    """The cells of a CSV or parquet file by column, as text.
+
+    Args:
+        path: The file.
+        delimiter: Between the cells of a CSV file.
+        advice: For a file that looks split at something else.
+    """
     path = path.expanduser()
     if not path.is_file():
         raise DataError(f"{path} is not a file; write root=FILE.csv or root=FILE.parquet")
     if path.suffix.lower() == ".parquet":
         return _parquet_cells(path)
     lines = _lines(path, delimiter)
-    names = _names(path, lines[0], delimiter)
+    names = _names(path, lines[0], delimiter, advice)
     for number, line in enumerate(lines[1:], 1):
         if len(line) != len(names):
             raise DataError(
                 f"{path}: row {number} has {len(line)} cells; expected {len(names)}, split at "
-                f"{delimiter!r} (other files: write delimiter=...)"
+                f"{delimiter!r} ({advice})"
             )
     return {name: [line[i].strip() for line in lines[1:]] for i, name in enumerate(names)}
 
@@ -229,13 +236,13 @@ def _lines(path: Path, delimiter: str) -> list[list[str]]:
     return lines
 
 
-def _names(path: Path, line: Sequence[str], delimiter: str) -> list[str]:
+def _names(path: Path, line: Sequence[str], delimiter: str, advice: str) -> list[str]:
     """Distinct names of columns, from the first line."""
     names = [name.strip() for name in line]
     if len(names) == 1 and any(mark in names[0] for mark in ",;\t|" if mark != delimiter):
         raise DataError(
-            f"{path} has one column, {names[0]!r}, split at {delimiter!r}; expected several (other "
-            "files: write delimiter=...)"
+            f"{path} has one column, {names[0]!r}, split at {delimiter!r}; expected several "
+            f"({advice})"
         )
     if len(set(names)) < len(names):
         raise DataError(f"{path} names a column twice: {names}; expected distinct names")

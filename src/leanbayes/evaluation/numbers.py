@@ -77,12 +77,7 @@ class NumberScore(Score):
         super().add(found, target)
         assert isinstance(found, Regression)
         assert found.samples is not None
-        if target is None or not fits(target, found.mean):
-            raise DataError(
-                f"predictions are {tuple(found.mean.shape)}, targets "
-                f"{None if target is None else tuple(target.shape)}: expected one a prediction"
-            )
-        target = target.reshape(found.mean.shape).double()
+        target = numbers_of(found, target)
         means, noise = found.samples.unbind(-1)
         given = {
             "rmse": (found.mean, target),
@@ -106,6 +101,16 @@ class NumberScore(Score):
         """Observed against nominal coverage."""
         observed = self.coverages.value().tolist()
         return {"coverage": {"nominal": list(NOMINAL), "observed": observed}}
+
+
+def numbers_of(found: Regression, target: Tensor | None) -> Tensor:
+    """Targets in the shape of the predictions, as float64; [B] and [B, 1] are the same thing."""
+    if target is None or not fits(target, found.mean):
+        raise DataError(
+            f"predictions are {tuple(found.mean.shape)}, targets "
+            f"{None if target is None else tuple(target.shape)}: expected one a prediction"
+        )
+    return target.reshape(found.mean.shape).double()
 
 
 def _held(found: Regression, target: Tensor) -> list[Tensor]:

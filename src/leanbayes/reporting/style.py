@@ -111,7 +111,7 @@ white-space:nowrap}}tbody tr:last-child>*{{border-bottom:0}}
 tbody tr:hover>*{{background:var(--shade)}}
 th[scope=row],th:first-child,td.text{{text-align:left}}
 th[scope=row]{{position:sticky;left:0;background:var(--paper);font-weight:550;max-width:16rem;
-overflow:hidden;text-overflow:ellipsis}}
+white-space:normal}}
 thead th{{background:var(--shade);border-bottom:1px solid var(--rule)}}
 thead button{{border:0;background:none;padding:0;font-size:inherit;font-weight:600;
 text-align:inherit}}

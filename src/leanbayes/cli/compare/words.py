@@ -81,6 +81,7 @@ def _reader(data: str) -> tuple[str, dict[str, Any]]:
 
 def command_of(given: Mapping[str, Any], methods: str) -> str:
     """The command that gives these figures again, of some methods."""
+    from leanbayes.cli.run_data import placed
     from leanbayes.records import shown
 
     words = ["leanbayes", "compare", given["data"], "--methods", methods]
@@ -90,18 +91,8 @@ def command_of(given: Mapping[str, Any], methods: str) -> str:
             words += [f"--{name}", shown(given[name])]
     for change in given["change"] or ():
         if not change.startswith("methods.") or change.split(".")[1] in labels:
-            words += ["--set", _placed(change)]
+            words += ["--set", placed(change)]
     words += ["--seeds", str(given["seeds"]), "--seed", str(given["seed"]), "--part", given["part"]]
     words += [f"--{name}" for name in SWITCHES if given[name]]
     words += [] if given["price"] else ["--no-price"]
     return shlex.join(words)
-
-
-def _placed(change: str) -> str:
-    """A change for a record: of a place on this machine the last part."""
-    from leanbayes.cli.card import PLACES
-    from leanbayes.records import shown
-
-    key, equals, value = change.partition("=")
-    is_place = key.rpartition(".")[2].strip() in PLACES
-    return f"{key}{equals}{shown(value)}" if is_place else change

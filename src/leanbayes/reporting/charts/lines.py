@@ -73,10 +73,10 @@ def lines(labels: Labels, series: Sequence[Series], how: Drawn = PLAIN) -> Chart
 
 
 def _far(series: Sequence[Series]) -> list[Series]:
-    """Lines that have no place where nearly all others lie.
+    """Lines that lie and end where none of nearly all others has a place.
 
     A line counts once, by its middle: all of its points together may be spread as widely as it is
-    far from the others.
+    far from the others. One that only begins there is drawn: it shows how it comes near.
     """
     known = [(s, [v for v in s.y if v is not None]) for s in series]
     known = [(s, ys) for s, ys in known if any(map(drawable, ys))]
@@ -85,7 +85,9 @@ def _far(series: Sequence[Series]) -> list[Series]:
         return []
     near = [v for _, ys in known if ends[0] <= median(ys) <= ends[1] for v in ys]
     least, most = min(near), max(near)
-    return [s for s, ys in known if max(ys) < least or min(ys) > most]
+    return [
+        s for s, ys in known if max(median(ys), ys[-1]) < least or min(median(ys), ys[-1]) > most
+    ]
 
 
 def _last(series: Series) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from leanbayes.reporting.able import able
 from leanbayes.reporting.canvas import Chart
 from leanbayes.reporting.charts.lines import legend
 from leanbayes.reporting.charts.stack import Parts, stack
@@ -18,7 +19,7 @@ from leanbayes.reporting.sections.shifts import CALLED, along, names
 INTRO = (
     "Total uncertainty is the sum of two parts: aleatoric, which lies in the data, and epistemic, "
     "which more data would take away. Side by side: the baseline and the method whose epistemic "
-    "share differs most from its (iBNN, Fig. 8)."
+    "share differs most from its (iBNN, Fig. 8), on one scale; the others, folded, have theirs."
 )
 NOISE = ("mix_noise", "gaussian_mix", "noise", "salt_and_pepper")  # the first that a file has
 
@@ -34,11 +35,16 @@ def _block(result: Result) -> Block | None:
     if not found:
         return None
     pair = _pair(result, found)
-    top = max(v for parts in found.values() for v in parts.total)
-    charts = {label: _chart(result, label, p, top, words) for label, p in found.items()}
-    rest = [chart for label, chart in charts.items() if label not in pair]
+    others = [label for label in found if label not in pair]
+    shown, rest = (_charts(result, {k: found[k] for k in some}, words) for some in (pair, others))
     before = legend(plain(["aleatoric", "epistemic"]))
-    return Block([charts[label] for label in pair], "pair", before=before, folded=rest)
+    return Block(shown, "pair", before=before, folded=rest)
+
+
+def _charts(result: Result, found: Mapping[str, Parts], words: str) -> list[Chart]:
+    """On one scale."""
+    top = max((v for parts in found.values() for v in parts.total), default=0.0)
+    return [_chart(result, label, parts, top, words) for label, parts in found.items()]
 
 
 def _found(rows: Sequence[Row]) -> tuple[str, dict[str, Parts]]:
@@ -77,10 +83,13 @@ def share(parts: Parts) -> float:
 
 
 def _pair(result: Result, found: Mapping[str, Parts]) -> list[str]:
-    """The baseline and the method that differs most from it in its epistemic share."""
+    """The baseline and the method that differs most from it in its epistemic share.
+
+    One that cannot do the task is no such method.
+    """
     base = baseline(result)
     first = base.label if base is not None and base.label in found else next(iter(found))
-    others = [label for label in found if label != first]
+    others = [row.label for row in able(result.rows) if row.label in found and row.label != first]
     if not others:
         return [first]
     return [first, max(others, key=lambda label: abs(share(found[label]) - share(found[first])))]
@@ -92,6 +101,6 @@ def _chart(result: Result, label: str, parts: Parts, top: float, words: str) -> 
         f"Aleatoric and epistemic uncertainty of {label}, {result.title}",
         words,
         "uncertainty, nats",
-        f"{label}: {share(parts):.0%} epistemic",
+        f"{label}: {share(parts):z.0%} epistemic",  # z: rounding may leave less than nothing
     )
     return stack(labels, parts, top)
