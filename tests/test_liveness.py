@@ -199,6 +199,28 @@ def test_an_expanded_buffer():
     assert net.count == 0
 
 
+class Observing(nn.Module):
+    """As an observer of torch.ao does, it gives its buffer a size when it sees the first rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+        self.register_buffer("largest", torch.empty(0))
+
+    def forward(self, x):
+        if not len(self.largest):
+            self.largest.resize_(4)
+            self.largest.fill_(0)
+        self.largest.copy_(torch.maximum(self.largest, x.detach().amax(0)))
+        return self.head(x)
+
+
+def test_a_buffer_that_grows_in_place_is_as_it_was():
+    net = Observing()
+    lb.bayesianize(net, lb.MeanField(), example=X)
+    assert net.largest.shape == (0,)
+
+
 class Registered(nn.Linear):
     def __init_subclass__(cls, *, key, **more):
         super().__init_subclass__(**more)

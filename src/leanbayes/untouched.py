@@ -52,6 +52,8 @@ def kept_buffers(net: nn.Module) -> Iterator[None]:
     finally:
         with torch.no_grad():
             for buffer, value in values:
+                if buffer.shape != value.shape:  # observers of a quantisation start without values
+                    buffer.resize_(value.shape)
                 buffer.copy_(value)
         for module, name, before in held:
             _put_back(module, name, before)

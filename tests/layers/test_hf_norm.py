@@ -34,6 +34,27 @@ class ContainerRMSNorm(alike._HFNorm):
         return x, self.weight * x
 
 
+@alike.named("transformers.models.parted.modeling_parted")
+class PartedRMSNorm(alike._HFNorm):
+    """Its weight is read in another method."""
+
+    def forward(self, x):
+        return self.scaled(x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+    def scaled(self, x):
+        return x * self.weight
+
+
+def test_methods_of_the_layer_see_the_drawn_weight_too():
+    norm, x = PartedRMSNorm(6).to(F64), torch.randn(3, 6, dtype=F64)
+    model = lb.bayesianize(norm, lb.MeanField(init_std=0.5)).eval()
+    plan = model.method.prediction_plan(range(2), KeyedNoise(0, range(2)))
+    a, b = model(x.repeat(2, 1), plan=plan).chunk(2)
+    ratio = a / b  # of the drawn weights, the same in every row
+    torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio))
+    assert (ratio - 1).abs().min() > 1e-3
+
+
 class Gated(nn.Module):
     def __init__(self, norm, by_name):
         super().__init__()

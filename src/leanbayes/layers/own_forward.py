@@ -7,21 +7,25 @@ versions of its library.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MethodType
 from typing import Any
 
 from torch import Tensor, nn
 
 
 class _Drawn:
-    """A layer as its forward sees it, with other attributes in the place of some."""
+    """A layer as its forward and its other methods see it, with some attributes replaced."""
 
     def __init__(self, layer: nn.Module, attributes: Mapping[str, Any]) -> None:
         self._layer_itself = layer
         self._drawn_attributes = attributes
 
     def __getattr__(self, name: str) -> Any:
-        drawn = self._drawn_attributes
-        return drawn[name] if name in drawn else getattr(self._layer_itself, name)
+        layer, drawn = self._layer_itself, self._drawn_attributes
+        found = drawn[name] if name in drawn else getattr(layer, name)
+        own = isinstance(found, MethodType) and found.__self__ is layer
+        return partial(found.__func__, self) if own else found
 
 
 def own_forward(
