@@ -136,6 +136,17 @@ def test_frozen_means_train_only_the_posterior():
     assert model.net[0].weight.grad is None
 
 
+def test_layers_whose_posterior_is_frozen_need_no_optimiser():
+    """It was taken for one from before the conversion, and `fit` refused a new head."""
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    model = lb.bayesianize(net, lb.MeanField(select=lb.select.by_name("0")))
+    net[0].requires_grad_(False)
+    batch = torch.randn(6, 4), torch.arange(6) % 3
+    before = [p.clone() for p in net[0].parameters()]
+    lb.fit(model, batch, lb.Categorical(), config=lb.FitConfig(steps=2, batch_size=3))
+    assert all(torch.equal(*pair) for pair in zip(before, net[0].parameters(), strict=True))
+
+
 def test_an_optimiser_of_other_parameters_is_refused():
     model, _, _ = parts()
     other = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)

@@ -184,10 +184,10 @@ def _by_row(held: Held) -> tuple[Tensor, Tensor]:
     """Probabilities [N, C] of every element with a label, and the labels [N]."""
     found, target = held.found, held.target
     if isinstance(found, BinaryClassification):
-        count = found.probs.numel()
         if not fits(target, found.probs) or not bool(((target == 0) | (target == 1)).all()):
             raise DataError(
-                f"{target.numel()} labels for {count} probabilities: expected 0 or 1 for each"
+                f"labels of shape {tuple(target.shape)} for probabilities of shape "
+                f"{tuple(found.probs.shape)}: expected 0 or 1 for each"
             )
         return found.both.flatten(0, -2), target.flatten().long()
     assert isinstance(found, Classification)

@@ -249,15 +249,15 @@ def _check_managed(optimizer: torch.optim.Optimizer, model: BayesianModel) -> No
         raise ConfigError(
             "the KL edit is attached already and would count twice: handle.remove() comes first"
         )
-    own = _random(model)
+    own = {key for key, p in _random(model).items() if p.requires_grad}  # frozen ones need none
     if own and not own & _held(optimizer):
         raise ConfigError(f"the optimiser holds none of the model's random parameters; {CURE}")
 
 
-def _random(model: BayesianModel) -> set[int]:
-    """Identities of the parameters that the KL acts on; a mask has none."""
+def _random(model: BayesianModel) -> dict[int, nn.Parameter]:
+    """The parameters that the KL acts on, by identity; a mask has none."""
     random = (p for _, _, q, base in model.posteriors() for p in (base, *q.parameters()))
-    return {id(p) for p in random if isinstance(p, nn.Parameter)}
+    return {id(p): p for p in random if isinstance(p, nn.Parameter)}
 
 
 def _take_over(optimizer: torch.optim.Optimizer, model: BayesianModel) -> None:
@@ -269,7 +269,7 @@ def _take_over(optimizer: torch.optim.Optimizer, model: BayesianModel) -> None:
     for edit in _edits_on(optimizer):
         if edit.model is model:  # it was taken over before
             edit.remove()
-    shared = _random(model) & _held(optimizer)
+    shared = _random(model).keys() & _held(optimizer)
     for edit in model.edits():
         if shared & edit.managed:
             edit.attached = False
