@@ -33,6 +33,9 @@ def test_groups_below_one_are_refused(groups):
 def test_groups_must_divide_the_rows():
     with pytest.raises(lb.PlanError, match="5 rows cannot be cut into 2 equal groups"):
         lb.Plan(groups=2).check(5)
+    model = lb.bayesianize(torch.nn.Linear(2, 1), lb.MeanField())
+    with pytest.raises(lb.PlanError, match="5 rows cannot be cut into 2 equal groups"):
+        model(torch.zeros(5, 2), plan=lb.Plan(groups=2))
 
 
 def test_component_has_one_entry_a_group_or_a_row():

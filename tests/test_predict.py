@@ -78,6 +78,9 @@ def test_the_network_inside_is_not_left_with_the_draws_of_a_prediction():
     before = model.eval().net(x)
     lb.predict(model, x, seed=0)
     assert torch.equal(model.net(x), before)
+    with model.sampling(lb.Plan(noise=KeyedNoise(0, [0]))) as net:
+        assert not torch.equal(net(x), before)
+    assert torch.equal(model.net(x), before)
 
 
 def counted(module):

@@ -102,6 +102,17 @@ def test_whole_batches_in_turns_train_every_member_as_if_alone(momentum):
     assert_members(model, alone, rtol=1e-9, atol=1e-12)
 
 
+def test_a_fresh_draw_that_names_no_member_takes_any():
+    model, alone = ensemble()
+    model.eval()
+    with torch.no_grad():
+        found = [model(images(2), plan=lb.Plan()) for _ in range(60)]
+        members = [net.eval()(images(2)) for net in alone]
+    counts = [sum(torch.allclose(y, member) for y in found) for member in members]
+    assert sum(counts) == 60
+    assert min(counts) >= 5
+
+
 def test_a_member_that_a_step_does_not_use_gets_no_gradient():
     model, _ = ensemble(assign="turns")
     model.train()

@@ -88,11 +88,11 @@ def test_kronecker_of_logistic_regression_with_equal_curvature_is_the_dense_hess
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_draws_have_the_kronecker_covariance_weight_and_bias_together(keyed):
-    x, y = labelled(regression()[0], classes=2)
+    x, y = labelled(regression()[0] + 2, classes=2)  # off 0, so that weight and bias hang together
     net = nn.Linear(3, 2).to(F64)
     model = converted(net, structure="kronecker").eval()
     lb.fit_posterior(model, [(x, y)], lb.Categorical())
-    groups, probe = 6_000, torch.randn(1, 3, dtype=F64)
+    groups, probe = 6_000, torch.ones(1, 3, dtype=F64)
     noise = KeyedNoise(1, range(groups)) if keyed else None
     with torch.no_grad():
         values = model(probe.expand(groups, 3), plan=Plan(groups=groups, noise=noise))
@@ -102,6 +102,8 @@ def test_draws_have_the_kronecker_covariance_weight_and_bias_together(keyed):
     assert ((torch.cov(values.T) - exact) / scale).abs().max() < 4 * math.sqrt(2 / groups)
     assert (values.mean(0) - model(probe)).abs().max() < 4 * (scale / groups).sqrt()
     assert exact[0, 1] > 0.5 * scale  # the data say nothing on a shift of all logits
+    gap = exact[0, 0] + exact[1, 1] - 2 * exact[0, 1]  # what they do say, of both slots together
+    assert abs((values[:, 0] - values[:, 1]).var() / gap - 1) < 4 * math.sqrt(2 / groups)
 
 
 def exact_log_evidence(x, y, precision, prior_std):

@@ -300,3 +300,13 @@ def test_the_cross_entropy_is_a_decay_of_one_kth_a_copy():
     for p in bank["params"]:
         torch.testing.assert_close(p.grad, bank["weight_decay"] * p.detach(), rtol=1e-9, atol=0)
     assert isinstance(model.net[1], Host)
+
+
+@pytest.mark.parametrize("keep", [0.8, 0.3])
+def test_a_sample_alone_picks_the_copies_that_it_picks_among_others(keep):
+    """Alone its index is compared on the host, among others on the device."""
+    model = converted(where="all", scope="layer", members=2, zero_copy=True, keep=keep)
+    x, _ = batch()
+    options = {"likelihood": lb.Categorical(), "samples": 30, "seed": 0, "keep_samples": True}
+    alone, together = (lb.predict(model, x, chunk=c, **options).samples for c in (1, 30))
+    torch.testing.assert_close(alone, together, rtol=1e-12, atol=1e-12)

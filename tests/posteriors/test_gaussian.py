@@ -84,6 +84,23 @@ def test_gradients_of_a_draw_are_those_of_plain_autograd():
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("draws", [1, 3])
+@pytest.mark.parametrize("rows", [6, 80])  # below and above the size from which noise is not kept
+def test_gradients_of_a_draw_are_those_of_mean_plus_scaled_noise(rows, draws):
+    base, posterior = gaussian(rows, 60)
+    noise, weights = torch.randn(2, draws, rows, 60, dtype=F64)
+    if draws == 1:  # noise of one draw may lack the leading dimension
+        noise, weights = noise[0], weights[0]
+    parameters = [base, posterior.log_std]
+    drawn = posterior.draw(base, noise)
+    written = base + posterior.log_std.exp() * noise
+    torch.testing.assert_close(drawn, written, rtol=1e-12, atol=1e-12)
+    found, expected = (
+        torch.autograd.grad((value * weights).sum(), parameters) for value in (drawn, written)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("prior_mean", [None, torch.randn(6, 3, dtype=F64)])
 @pytest.mark.parametrize("fixed_row", [None, 1])
 def test_gradient_edit_is_the_gradient_of_the_kl(fixed_row, prior_mean):

@@ -99,6 +99,17 @@ def test_large_half_precision_data_are_not_taken_for_infinite():
     FiniteGuard().check(0, loss, model, Alone(), torch.full((100,), 6e4, dtype=torch.float16))
 
 
+def test_large_half_precision_gradients_have_a_norm_of_their_own_size():
+    model, loss, _ = trained()
+    model.half()
+    for p in model.parameters():
+        p.grad = torch.full_like(p, 3e4)
+    guard = FiniteGuard()
+    guard.check(0, loss, model, Alone())
+    numbers = sum(p.numel() for p in model.parameters())
+    torch.testing.assert_close(float(guard.norm()), 3e4 * numbers**0.5, rtol=1e-3, atol=0.0)
+
+
 def test_a_fault_of_another_process_stops_this_one_with_the_same_words():
     model, loss, _ = trained()
     with pytest.raises(NonFinite, match=f"the loss, the gradient of {names(model)[1]} infinite"):
