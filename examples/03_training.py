@@ -16,6 +16,7 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -28,7 +29,7 @@ STOP = 20  # the step at which the run is asked to end
 
 splits = lb.data.fashion_mini()
 train = splits.x_train[:IMAGES], splits.y_train[:IMAGES]
-data = {"data": train, "validation": (splits.x_test[:1000], splits.y_test[:1000])}
+data: dict[str, Any] = {"data": train, "validation": (splits.x_test[:1000], splits.y_test[:1000])}
 
 
 def words(figures: Mapping[str, float]) -> str:

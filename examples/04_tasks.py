@@ -10,6 +10,7 @@ Expected:  diabetes: rmse 53.4 of std 77.5
 """
 
 import sys
+from typing import Any
 
 import torch
 
@@ -29,7 +30,10 @@ def table() -> lb.data.Data:
         noise = (0.5 * x[:, 1:2]).exp() * torch.randn(440, 1, generator=made)
         y = 150 + 50 * x[:, :1] + 30 * noise
         scale = lb.data.Normalize.of(y[:300])
-        parts = {"train": (x[:300], y[:300]), "validation": (x[300:350], y[300:350])}
+        parts: dict[str, Any] = {
+            "train": (x[:300], y[:300]),
+            "validation": (x[300:350], y[300:350]),
+        }
         return lb.data.Data(
             name="made_up",
             task="regression",

@@ -98,6 +98,20 @@ def test_a_dataset_to_predict():
         lb.predict(model_of(Named()), TensorDataset(X, Y))
 
 
+def test_a_dataset_of_examples_instead_of_batches():
+    """Single examples would run as batches: of some networks without a word."""
+    data, labels = TensorDataset(X, Y), lb.Categorical()
+    few = r"found a TensorDataset, which holds single examples\. Write torch\..*DataLoader"
+    with wrong(few):
+        lb.bayesianize(Named(), lb.Partial(rate=0.1), data=data, likelihood=labels)
+    for method in (lb.Laplace(), lb.Laplace(structure="kronecker"), lb.SWAG(rank=2)):
+        with wrong(few):
+            lb.fit_posterior(lb.bayesianize(Named(), method), data, labels)
+    norms = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    with wrong(few):
+        lb.refresh_batchnorm(lb.bayesianize(norms, lb.MeanField()), data)
+
+
 @pytest.mark.parametrize("data", [X, [X], DataLoader(TensorDataset(X), 4)])
 def test_calibration_without_targets(data):
     with wrong(r"calibrate takes \(inputs, targets\).*found a (Tensor|list)"):

@@ -1,4 +1,4 @@
-"""Inputs that a network cannot be called with: an error that says what they stand for."""
+"""Inputs and data of another form than is asked for: errors that say what to give instead."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from inspect import signature
 from typing import Any
 
 import torch
+from torch.utils.data import Dataset, IterableDataset
 
-from leanbayes.errors import PlanError
+from leanbayes.errors import ConfigError, PlanError
 
 
 @contextmanager
@@ -42,3 +43,12 @@ def _unbound(net: torch.nn.Module, inputs: Any) -> str | None:
     except ValueError:  # a function without a signature
         return None
     return None
+
+
+def refuse_examples(data: Any) -> None:
+    """Raise where batches are asked for and a Dataset of single examples is given."""
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        raise ConfigError(
+            f"expected batches (inputs, targets), found a {type(data).__name__}, which holds "
+            "single examples. Write torch.utils.data.DataLoader(dataset, batch_size=128)"
+        )

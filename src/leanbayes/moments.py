@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
+from leanbayes.arguments import refuse_examples
 from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError
 from leanbayes.untouched import kept_modes
@@ -88,6 +89,7 @@ class Moments:
 def _run(model: nn.Module, loader: Iterable[Any], run: Run) -> int:
     device = device_of(model)
     batches = 0
+    refuse_examples(loader)
     for item in loader:
         inputs = item[0] if isinstance(item, (tuple, list)) else item
         here = pytree.tree_map_only(Tensor, lambda x: x.to(device), inputs)

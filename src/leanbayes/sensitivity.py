@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from leanbayes.arguments import refuse_examples
 from leanbayes.counts import checked_count
 from leanbayes.devices import device_of
 from leanbayes.errors import ConfigError
@@ -172,6 +173,7 @@ def _checked_data(data: Iterable[Any] | None) -> Iterable[Any]:
             "lb.sensitivity(net, loader, lb.Categorical()). Without data there are "
             "criterion='magnitude' and criterion='random'"
         )
+    refuse_examples(data)
     return data
 
 

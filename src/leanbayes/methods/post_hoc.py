@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from leanbayes.arguments import refuse_examples
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood import Likelihood, mean_nll, needed, tensor_of
 from leanbayes.methods.base import Method
@@ -56,6 +57,7 @@ def parsed(kind: type[Settings], method: Method, options: dict[str, Any]) -> Set
 
 def batches(loader: Iterable[Any], device: torch.device) -> Iterator[tuple[Any, Tensor]]:
     """Inputs and targets on the device; a loader without batches is an error."""
+    refuse_examples(loader)
     empty = True
     for item in loader:
         if not (isinstance(item, (tuple, list)) and len(item) == 2):
