@@ -54,20 +54,24 @@ def apart(rank):
     return {"loader": trained(loader), "list": trained(list(loader))}
 
 
-def trained(data):
+def trained(data, validation=None):
     torch.manual_seed(0)
     model = lb.bayesianize(nn.Sequential(nn.Conv2d(1, 3, 3, padding=1)), lb.MeanField())
     config = settings(device="cpu", steps=4)
     with Runtime.of(config) as runtime:
         trainer = Trainer(model, lb.Categorical(), config, runtime)
-        trainer.run(data)
+        trainer.run(data, validation=validation)
     return digest(model), trainer.stepper.parts.num_data
 
 
 def refused(rank):
-    """What both say where one has fewer batches."""
+    """What both say where one has fewer batches, and where the validation data are a part."""
+    data = TensorDataset(*maps())
+    part = DataLoader(data, 5, sampler=DistributedSampler(data, 2, rank))
     with pytest.raises(DataError) as caught:
         trained([(x[None], y[None]) for x, y in zip(*maps(), strict=True)][: 2 + rank])
+    with pytest.raises(DataError, match="expected all of them in every process"):
+        trained(data, validation=part)
     return str(caught.value)
 
 

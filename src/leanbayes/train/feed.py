@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DistributedSampler
 
 from leanbayes.errors import ConfigError, DataError
 from leanbayes.likelihood import Likelihood
@@ -85,6 +86,8 @@ class Feed:
         if config.resident:
             train, validation, ood = (resident(d, runtime.device) for d in (train, validation, ood))
         self.train = self._own_part(train, config.seed, config.batch_size, self._smallest)
+        if runtime.world > 1:
+            _refuse_a_part(validation)
         has_validation = validation is not None
         self.validation = every_batch(validation, config, shuffle=False) if has_validation else None
         self.ood = None if ood is None else self._ood_part(ood)
@@ -153,3 +156,15 @@ class Feed:
             for inputs, _ in self.ood.epoch(epoch, start):
                 step += 1
                 yield inputs
+
+
+def _refuse_a_part(validation: Any) -> None:
+    """Processes share validation data out themselves: of parts they would see parts of parts."""
+    own = getattr(validation, "batch_sampler", None)
+    samplers = (getattr(validation, "sampler", None), getattr(own, "sampler", None))
+    if any(isinstance(sampler, DistributedSampler) for sampler in samplers):
+        raise DataError(
+            "the validation data come by a DistributedSampler, which gives every process a part of "
+            "them; expected all of them in every process, which share the batches out themselves: "
+            "leave the sampler out"
+        )
