@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from leanbayes.reporting.axes import Axis, marked
+from leanbayes.reporting.canvas import LETTER, WIDTH
 from leanbayes.reporting.charts import Labels, Point, Series, bars, lines, scatter
 from leanbayes.reporting.charts.lines import Drawn
 
@@ -182,3 +183,10 @@ def test_a_line_that_is_far_off_is_named_however_widely_it_is_spread_itself():
     chart = lines(LABELS, [*good, fails], Drawn(dots=True))
     assert chart.title == "A title; off the scale: fails (0.34)"
     assert len(by_class(parsed(chart), "dot")) == 3 * len(good)
+
+
+def test_a_name_has_room_for_wide_letters_before_the_edge():
+    points = [Point("mean_field", 0.12, 2.0), Point("map", 6.2, 1.0)]
+    names = by_class(parsed(scatter(LABELS, points, log=True)), "name")
+    (place,) = (float(name.get("x")) for name in names if name.text == "map")
+    assert place + 4 * LETTER < WIDTH

@@ -175,7 +175,7 @@ def labelled(words: str, tables: Mapping[str, Any]) -> dict[str, str]:
         >>> labelled("wide", {"methods": {"wide": {"name": "mean_field"}}})
         {'wide': 'mean_field'}
     """
-    found = {}
+    found: dict[str, str] = {}
     for word in filter(None, (word.strip() for word in words.split(","))):
         label, _, name = (part.strip() for part in word.partition("="))
         entry = tables.get("methods", {}).get(label, {})

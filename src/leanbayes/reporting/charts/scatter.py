@@ -122,7 +122,8 @@ def _name(label: str, x: float, y: float, taken: list[Box]) -> Html:
     )
     for right, down in sides:
         box = (x + right, y + down - 10, x + right + wide, y + down + 2)
-        inside = box[0] > LEFT and box[2] < WIDTH and box[1] > 0 and box[3] < HEIGHT - BOTTOM
+        end = box[2] + LETTER  # a wide letter more than about
+        inside = box[0] > LEFT and end < WIDTH and box[1] > 0 and box[3] < HEIGHT - BOTTOM
         if inside and not any(touch(box, other) for other in taken):
             taken.append(box)
             return tag("text", label, x=spot(x + right), y=spot(y + down), class_="name")
