@@ -270,3 +270,10 @@ def test_members_of_a_deep_ensemble_have_the_whole_training_each(leanbayes, monk
     words = ("--methods", "map,deep_ensemble", "--seeds", 1, "--smoke", "--json")
     assert leanbayes("compare", "fashion_mini", *words).code == 0
     assert asked == {"map": None, "deep_ensemble": "in_turn"}
+
+
+def test_a_label_for_two_methods_is_refused(leanbayes):
+    """Only the last one ran."""
+    result = leanbayes("compare", "digits", "--methods", "a=map,a=swag", "--smoke")
+    assert result.code == 2, result.err
+    assert "--methods: 'a' is 'map' and 'swag'" in result.err

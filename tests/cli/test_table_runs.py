@@ -244,3 +244,10 @@ def test_a_table_split_at_something_else_is_told_how_those_of_the_run_are(leanba
         result = leanbayes("predict", "run", "new.csv")
         assert "(as the table of the run: write this one so too)" in result.err
         assert (result.code, "delimiter=" in result.err) == (5, False)
+
+
+def test_members_disagree_about_labels_alone(leanbayes, trained):
+    write("train.csv", [{"a": i, "b": i % 5, "y": i} for i in range(40)])
+    trained(2, target="y")
+    result = leanbayes("trajectory", "run", "--root", "train.csv", "--out", "t.json")
+    assert (result.code, "the run's task is regression" in result.err) == (2, True)

@@ -120,6 +120,16 @@ def test_the_toy_is_drawn(tmp_path):
     assert len(list(Toy().parts())) == 26
 
 
+@pytest.mark.parametrize("name", ["toy.txt", "toy", ".", "toy.csv/toy.png"])
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(tmp_path, name):
+    (tmp_path / "toy.csv").touch()
+    out = tmp_path / "toy.json"
+    words = ["experiment", "toy", "--smoke", "--picture", str(tmp_path / name), "--out", str(out)]
+    with pytest.raises(lb.ConfigError, match="picture"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert not out.exists()
+
+
 def test_an_unknown_experiment_or_setting_is_refused():
     runner = CliRunner()
     with pytest.raises(lb.ConfigError, match="no experiment is called 'uic'"):

@@ -86,12 +86,19 @@ def test_a_chart_has_words_for_those_who_cannot_see_it():
     assert "a: 1, 0.2500 ± 0.1250" in about
 
 
+def _box(name):
+    """Where it begins, how high it is, and how long."""
+    wide = len(name.text) * 7.7
+    before = {"name": 0.0, "name end": 1.0, "name middle": 0.5}[name.get("class")]
+    return float(name.get("x")) - before * wide, float(name.get("y")), wide
+
+
 def test_names_never_lie_on_each_other():
     points = [Point(f"method {at}", 1.0 + 0.001 * at, 1.0 + 0.01 * at) for at in range(30)]
     chart = scatter(LABELS, points)
     names = by_class(parsed(chart), "name")
     assert 0 < len(names) < 30
-    boxes = [(float(n.get("x")), float(n.get("y")), len(n.text) * 7.7) for n in names]
+    boxes = [_box(name) for name in names]
     for at, (x, y, wide) in enumerate(boxes):
         for other_x, other_y, other_wide in boxes[:at]:
             apart = x + wide <= other_x + 0.2 or other_x + other_wide <= x + 0.2
@@ -182,3 +189,11 @@ def test_a_line_that_is_far_off_is_named_however_widely_it_is_spread_itself():
     chart = lines(LABELS, [*good, fails], Drawn(dots=True))
     assert chart.title == "A title; off the scale: fails (0.34)"
     assert len(by_class(parsed(chart), "dot")) == 3 * len(good)
+
+
+def test_a_name_before_the_edge_ends_at_its_point_however_wide_its_letters():
+    points = [Point("mean_field", 0.12, 2.0), Point("map", 6.2, 1.0)]
+    tree = parsed(scatter(LABELS, points, log=True))
+    (name,) = (name for name in by_class(tree, "name") if name.text == "map")
+    right = max(float(dot.get("cx")) for dot in by_class(tree, "dot"))
+    assert (name.get("class"), float(name.get("x"))) == ("name end", right - 9)

@@ -137,7 +137,9 @@ def test_the_summary_of_the_demo_names_the_best_the_cheap_and_the_detector():
     best = min(nll, key=nll.get)
     assert f"{best} has the best NLL, {nll[best]:.4f}" in text
     cheap = min((k for k in rows if rows[k]["training_ratio"] <= 1.5), key=nll.get)
-    assert f"Below 1.5 times the price of map, {cheap} is best: {nll[cheap]:.4f}" in text
+    assert (
+        f"Below 1.5 times the price of the plain network, {cheap} is best: {nll[cheap]:.4f}" in text
+    )
     scores = {(row[f"ood_auroc_{part}"]["mean"] or 0, label, part)
               for label, row in rows.items() for part in ("total", "epistemic")}  # fmt: skip
     value, label, part = max(scores)

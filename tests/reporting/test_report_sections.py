@@ -251,3 +251,12 @@ def test_a_demo_with_evaluations_has_their_sections(tmp_path):
     assert set(TITLES) - set(found) == {"Layers"}
     text = page("t", list(found.values()), "about")
     assert "by more than two standard errors" in text
+
+
+def test_prices_are_those_of_the_plain_network_whatever_comes_first(tmp_path):
+    """A comparison without a point estimate has no row to whom they are ratios."""
+    file = tmp_path / "compare.json"
+    file.write_text(json.dumps(made_files.compared(("ensemble", "rank_one", "mean_field"))))
+    text = page("A report", build([read(file)]), "about")
+    assert "price of a training step (plain network: 1)" in text
+    assert "times ensemble" not in text

@@ -56,6 +56,7 @@ def experiment(  # noqa: PLR0913
     Example: leanbayes experiment toy --smoke --out toy.json
     """
     from leanbayes.cli.predict import device_of
+    from leanbayes.cli.segmentation_picture import check_picture
 
     usable = device_of(device)  # said once, and not by every row
     device = usable.type if device == "auto" else device
@@ -63,6 +64,8 @@ def experiment(  # noqa: PLR0913
     chosen = _chosen(name, {k: v for k, v in given.items() if v is not None}, change or [])
     command = _command(name, {**given, "out": out, "picture": picture}, change or [])
     check_place(out, resume=resume)
+    if picture is not None:
+        check_picture(picture)
     with alone(out):
         rows = _run(chosen, command, out, jobs=jobs, resume=resume)
     if picture is not None:

@@ -32,6 +32,7 @@ from leanbayes.cli.run_data import (
 )
 
 if TYPE_CHECKING:
+    from leanbayes.cli.card import Card
     from leanbayes.cli.run_data import Rows
     from leanbayes.model import BayesianModel
 
@@ -68,7 +69,7 @@ def trajectory(  # noqa: PLR0913
     check_place(out)
     asked = Asked(data, root, part, change, rows)
     card, net = load_run(run, model)
-    _check(net)
+    _check(card, net)
     steps = _steps(run, last)
     net.to(device_of(device))
     batches = asked.read(card)
@@ -86,9 +87,14 @@ def trajectory(  # noqa: PLR0913
     _print(points, out)
 
 
-def _check(model: BayesianModel) -> None:
+def _check(card: Card, model: BayesianModel) -> None:
     from leanbayes.errors import ConfigError
 
+    if card.data.get("task") == "regression":
+        raise ConfigError(
+            "members disagree about labels; the run's task is regression (`leanbayes evaluate "
+            "--suite` has its epistemic part)"
+        )
     if model.method.trains_as_point:
         raise ConfigError(
             f"{model.method.name} is fitted after training: its checkpoints are those of a point, "

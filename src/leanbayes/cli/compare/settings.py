@@ -175,11 +175,16 @@ def labelled(words: str, tables: Mapping[str, Any]) -> dict[str, str]:
         >>> labelled("wide", {"methods": {"wide": {"name": "mean_field"}}})
         {'wide': 'mean_field'}
     """
-    found = {}
+    found: dict[str, str] = {}
     for word in filter(None, (word.strip() for word in words.split(","))):
         label, _, name = (part.strip() for part in word.partition("="))
         entry = tables.get("methods", {}).get(label, {})
-        found[label] = name or (entry.get("name") if isinstance(entry, Mapping) else None) or label
+        name = name or (entry.get("name") if isinstance(entry, Mapping) else None) or label
+        if found.setdefault(label, name) != name:
+            raise ConfigError(
+                f"--methods: {label!r} is {found[label]!r} and {name!r}: write a label of its own "
+                "for each"
+            )
     return found
 
 

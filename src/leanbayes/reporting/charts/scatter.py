@@ -24,6 +24,18 @@ from leanbayes.reporting.markup import NOTHING, Html, joined, tag
 from leanbayes.reporting.words import figure
 
 Box = tuple[float, float, float, float]
+# Part of a name before its place, by its class: so its near end is there, however wide its letters.
+BEFORE = {"name": 0.0, "name end": 1.0, "name middle": 0.5}
+SIDES = (  # of a point: how far to the right and down a name is
+    (9.0, 4.0, "name"),
+    (-9.0, 4.0, "name end"),
+    (0.0, -11.0, "name middle"),
+    (0.0, 19.0, "name middle"),
+    (8.0, -8.0, "name"),
+    (8.0, 16.0, "name"),
+    (-8.0, -8.0, "name end"),
+    (-8.0, 16.0, "name end"),
+)
 
 
 def scatter(
@@ -110,22 +122,14 @@ def _mark(at: int, point: Point, axes: tuple[Axis, Axis], taken: list[Box], is_b
 def _name(label: str, x: float, y: float, taken: list[Box]) -> Html:
     """A name at the first of some sides where nothing is yet."""
     wide = len(label) * LETTER
-    sides = (
-        (9.0, 4.0),
-        (-wide - 9, 4.0),
-        (-wide / 2, -11.0),
-        (-wide / 2, 19.0),
-        (8.0, -8.0),
-        (8.0, 16.0),
-        (-wide - 8, -8.0),
-        (-wide - 8, 16.0),
-    )
-    for right, down in sides:
-        box = (x + right, y + down - 10, x + right + wide, y + down + 2)
-        inside = box[0] > LEFT and box[2] < WIDTH and box[1] > 0 and box[3] < HEIGHT - BOTTOM
+    for right, down, how in SIDES:
+        start = x + right - wide * BEFORE[how]
+        box = (start, y + down - 10, start + wide, y + down + 2)
+        end = box[2] + LETTER  # a wide letter more than about
+        inside = box[0] > LEFT and end < WIDTH and box[1] > 0 and box[3] < HEIGHT - BOTTOM
         if inside and not any(touch(box, other) for other in taken):
             taken.append(box)
-            return tag("text", label, x=spot(x + right), y=spot(y + down), class_="name")
+            return tag("text", label, x=spot(x + right), y=spot(y + down), class_=how)
     return NOTHING
 
 

@@ -18,7 +18,7 @@ PRICES = (
 )
 
 LITTLE = " for little"
-CHEAP = 1.5  # times the baseline's price
+CHEAP = 1.5  # times the price of the plain network, to which all prices are ratios
 CHANCE = 0.5  # of an AUROC
 NEAR = 0.05  # as good as chance
 
@@ -91,7 +91,7 @@ def _cheapest(result: Result, name: str) -> Finding | None:
     if not near:
         return None
     row = min(near, key=lambda row: row.prices[price])
-    much = _price(result, row.prices[price], price)
+    much = _price(row.prices[price], price)
     than = f"{title(name)} {figure(row.figures[name].mean, row.figures[name].error)}"
     sentence = (
         f"Nothing cheaper is within one standard error of that; the price is {much}."
@@ -113,21 +113,21 @@ def _bargain(result: Result, name: str) -> Finding | None:
         return None
     row = found[0]
     shown, cost = figure(row.figures[name].mean, row.figures[name].error), row.prices[price]
-    much = _price(result, cost, price)
+    much = _price(cost, price)
     return Finding(
         f"Best {title(name)}{LITTLE}",
         row.label,
         shown,
         much,
-        f"Below {CHEAP:g} times the price of {base.label}, {row.label} is best: {shown} at {much}.",
+        f"Below {CHEAP:g} times the price of the plain network, {row.label} is best: {shown} at "
+        f"{much}.",
     )
 
 
-def _price(result: Result, value: float, name: str) -> str:
-    base = baseline(result)
-    if name in TIMES and base is not None:
+def _price(value: float, name: str) -> str:
+    if name in TIMES:
         what = title(name).removeprefix("price of ").removeprefix("a ").removeprefix("all ")
-        return f"{value:.2f} times {base.label}'s {what}"
+        return f"{value:.2f} times the plain network's {what}"
     return f"{number(value, 2)} {title(name)}"
 
 

@@ -55,7 +55,7 @@ def _chart(result: Result, quality: str, price: str) -> Chart | None:
     if len({point.x for point in points}) < 2:
         return None
     better = {1: "higher is better", -1: "lower is better"}[direction(quality)]
-    unit = f"{title(price)}, times {result.rows[0].label}'s" if price in TIMES else title(price)
+    unit = f"{title(price)} (plain network: 1)" if price in TIMES else title(price)
     labels = Labels(
         f"{result.name} {quality} {price}",
         f"{title(quality)} against {title(price)}, {result.title}",
