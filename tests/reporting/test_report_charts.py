@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from leanbayes.reporting.axes import Axis, marked
+from leanbayes.reporting.axes import Axis, marked, together
 from leanbayes.reporting.charts import Labels, Point, Series, bars, lines, scatter
 from leanbayes.reporting.charts.lines import Drawn
 
@@ -197,3 +197,12 @@ def test_a_name_before_the_edge_ends_at_its_point_however_wide_its_letters():
     (name,) = (name for name in by_class(tree, "name") if name.text == "map")
     right = max(float(dot.get("cx")) for dot in by_class(tree, "dot"))
     assert (name.get("class"), float(name.get("x"))) == ("name end", right - 9)
+
+
+def test_a_failed_method_hides_no_other_that_is_far():
+    """Without the worst one the next may press all others flat; a tenth may go in all."""
+    near = [0.1 + 0.001 * at for at in range(28)]
+    assert together([*near, 0.25, 2.2]) == (near[0], near[-1])
+    assert together([*near[:18], 0.25, 2.2]) == (near[0], near[17])
+    assert together([*near[:9], 0.25, 2.2]) == (near[0], 0.25)
+    assert together([-5.0, *near, 2.2]) == (near[0], near[-1])

@@ -95,8 +95,8 @@ class Axis:
 def together(values: Iterable[float]) -> tuple[float, float] | None:
     """Ends of the values without a tenth of them at most, where these lie far from the others.
 
-    Methods that have failed are so far off that the others would lie on one spot. None where all
-    values go well on one axis.
+    Methods that have failed are so far off that the others would lie on one spot; without the
+    worst of them the next one may be so. None where all values go well on one axis.
 
     Example:
         >>> together([0.1, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 0.17, 0.18, 2.2])
@@ -105,12 +105,20 @@ def together(values: Iterable[float]) -> tuple[float, float] | None:
         (None, None)
     """
     found = sorted(value for value in values if drawable(value))
-    few, count = len(found) // 10, len(found)
+    kept, few = found, len(found) // 10
+    while len(nearer := _nearer(kept, few)) < len(kept):
+        kept, few = nearer, few - (len(kept) - len(nearer))
+    return (kept[0], kept[-1]) if len(kept) < len(found) else None
+
+
+def _nearer(found: list[float], few: int) -> list[float]:
+    """Sorted values without a few at one end, where the gap before these is most of the axis."""
+    count = len(found)
     cuts = [at for at in range(1, count) if min(at, count - at) <= few]
     at = max(cuts, key=lambda at: found[at] - found[at - 1], default=0)
     if not at or found[at] - found[at - 1] <= (found[-1] - found[0]) / 2:
-        return None
-    return (found[0], found[at - 1]) if at > count / 2 else (found[at], found[-1])
+        return found
+    return found[:at] if at > count / 2 else found[at:]
 
 
 def drawable(value: float) -> bool:
