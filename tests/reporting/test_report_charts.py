@@ -206,3 +206,18 @@ def test_a_failed_method_hides_no_other_that_is_far():
     assert together([*near[:18], 0.25, 2.2]) == (near[0], near[17])
     assert together([*near[:9], 0.25, 2.2]) == (near[0], 0.25)
     assert together([-5.0, *near, 2.2]) == (near[0], near[-1])
+
+
+def test_a_name_without_room_beside_its_point_has_a_line_that_meets_no_other():
+    crowd = [Point(f"name {at}", 1.5 + 0.05 * (at % 5), 1 + 0.08 * (at // 5)) for at in range(25)]
+    tree = parsed(scatter(LABELS, [Point("low", 0.0, 0.0), *crowd, Point("high", 3.0, 2.0)]))
+    boxes = [_box(name) for name in by_class(tree, "name")]
+    leads = by_class(tree, "lead")
+    assert leads
+    for lead in leads:
+        x1, y1, x2, y2 = (float(lead.get(end)) for end in ("x1", "y1", "x2", "y2"))
+        assert min(abs(x2 - edge) for x, _, wide in boxes for edge in (x, x + wide)) < 0.2
+        for part in (at / 10 for at in range(10)):
+            x, y = x1 + part * (x2 - x1), y1 + part * (y2 - y1)
+            over = [b for b in boxes if b[0] < x < b[0] + b[2] and b[1] - 10 < y < b[1] + 2]
+            assert not over

@@ -48,6 +48,7 @@ _MARKS = (
     ".range{stroke:currentColor;stroke-width:3;opacity:.4}"
     ".front{fill:none;stroke:var(--soft);stroke-width:1.2;stroke-dasharray:5 3}"
     ".ring{fill:none;stroke:currentColor;stroke-width:1.5}"
+    ".lead{stroke:var(--soft);stroke-width:.8}"
     ".plot .name{paint-order:stroke;stroke:var(--paper);stroke-width:3.5;stroke-linejoin:round}"
     ".contour{fill:none;stroke:#ffffff;stroke-width:.7;opacity:.55}"
     ".pin{fill:#ffffff;stroke:#111111;stroke-width:1.5}"
@@ -56,7 +57,7 @@ _MARKS = (
     + "".join(f".c{at}{{color:var(--c{at})}}" for at in range(8))
     + "".join(f".h{at}{{fill:{shade}}}" for at, shade in enumerate(SHADES))
     + ".method.off{color:var(--faint)}.off .line{stroke-width:1.2;stroke-dasharray:none}"
-    ".off .error,.off .band,.off .name{display:none}"
+    ".off .error,.off .band,.off .name,.off .lead{display:none}"
 )
 # A file of its own knows no variables: drawing programs do not.
 CHART_STYLE = re.sub(r"var\(--(\w+)\)", lambda found: LIGHT[found[1]], _MARKS)

@@ -36,6 +36,11 @@ SIDES = (  # of a point: how far to the right and down a name is
     (-8.0, -8.0, "name end"),
     (-8.0, 16.0, "name end"),
 )
+FAR = tuple(  # of a point among many: a line leads there
+    (across * side, down, how)
+    for across, down in ((16.0, 30.0), (16.0, -22.0), (30.0, 46.0), (30.0, -38.0), (12.0, 62.0))
+    for side, how in ((1, "name"), (-1, "name end"))
+)
 
 
 def scatter(
@@ -62,7 +67,7 @@ def scatter(
     y = Axis.of(ends, HEIGHT - BOTTOM, TOP)
     best = front(found, way)
     taken: list[Box] = [_around(x.place(p.x), y.place(p.y)) for p in found]
-    order = sorted(enumerate(found), key=lambda pair: (pair[1] not in best, _is_off(pair[1])))
+    order = sorted(enumerate(found), key=lambda pair: (_is_off(pair[1]), pair[1] not in best))
     marks = {at: _mark(at, p, (x, y), taken, p in best) for at, p in order}
     drawn = sorted(marks, key=lambda at: (not _is_off(found[at]), at))
     words = "; ".join(f"{p.label}: {marked(p.x)}, {figure(p.y, p.y_error)}" for p in found)
@@ -120,17 +125,40 @@ def _mark(at: int, point: Point, axes: tuple[Axis, Axis], taken: list[Box], is_b
 
 
 def _name(label: str, x: float, y: float, taken: list[Box]) -> Html:
-    """A name at the first of some sides where nothing is yet."""
+    """A name at the first place where nothing is yet, near its point or at the end of a line."""
     wide = len(label) * LETTER
-    for right, down, how in SIDES:
+    for right, down, how in (*SIDES, *FAR):
         start = x + right - wide * BEFORE[how]
         box = (start, y + down - 10, start + wide, y + down + 2)
         end = box[2] + LETTER  # a wide letter more than about
         inside = box[0] > LEFT and end < WIDTH and box[1] > 0 and box[3] < HEIGHT - BOTTOM
-        if inside and not any(touch(box, other) for other in taken):
-            taken.append(box)
-            return tag("text", label, x=spot(x + right), y=spot(y + down), class_=how)
+        lead = _lead(x, y, right, down) if (right, down, how) in FAR else None
+        parts = [box, *_spots(lead)]
+        if inside and not any(touch(part, other) for part in parts for other in taken):
+            taken += parts
+            text = tag("text", label, x=spot(x + right), y=spot(y + down), class_=how)
+            return text if lead is None else joined([_line(lead), text])
     return NOTHING
+
+
+def _lead(x: float, y: float, right: float, down: float) -> Box:
+    """The ends of a line from outside of a point and its ring to its name."""
+    across, up = math.copysign(6.0, right), math.copysign(8.0, down)
+    return x + across, y + up, x + right, y + down - (11 if down > 0 else -3)
+
+
+def _spots(lead: Box | None) -> list[Box]:
+    """What a line covers: spots that are closer than any box is wide."""
+    if lead is None:
+        return []
+    parts = [at / 12 for at in range(13)]
+    spots = [(lead[0] + (lead[2] - lead[0]) * t, lead[1] + (lead[3] - lead[1]) * t) for t in parts]
+    return [(x - 0.5, y - 0.5, x + 0.5, y + 0.5) for x, y in spots]
+
+
+def _line(lead: Box) -> Html:
+    ends = dict(zip(("x1", "y1", "x2", "y2"), map(spot, lead), strict=True))
+    return tag("line", class_="lead", **ends)
 
 
 def _around(x: float, y: float) -> Box:
