@@ -90,6 +90,21 @@ CLAIMS: Final[tuple[Claim, ...]] = (
         ["emp", "mc_dropout", "map"],
         ["ece"],
     ),
+    # MAP is from scratch by definition, and has the epochs of these rows.
+    _beats(
+        "EMP, all from scratch: ECMP is better calibrated than EMP and MAP",
+        "ecmp_scratch",
+        ["emp_scratch", "map"],
+        ["ece"],
+    ),
+    _beats(
+        "EMP, all from scratch: ECMP is better calibrated than MC dropout",
+        "ecmp_scratch",
+        ["mc_dropout_scratch"],
+        ["ece"],
+    ),
+    _beats("iBNN, from scratch: 4 members beat MAP in NLL and ECE", "implicit_4_scratch", ["map"]),
+    _beats("Rank-1, from scratch: beats MAP in NLL and ECE", "rank_one_scratch", ["map"]),
     _beats("Rank-1: beats BatchEnsemble in NLL and ECE", "rank_one", ["batch_ensemble"]),
     _beats("Rank-1: ECE under corruption below MAP's", "rank_one", ["map"], ["corrupted_ece"]),
     _beats("PBN: 1 % of random parameters beat MAP in NLL", "partial_1", ["map"], ["nll"]),
