@@ -46,6 +46,7 @@ THEMES = {
         *("LeanBayesError", "ConfigError", "ConversionError", "PlanError", "DataError"),
         *("TrainingError", "NonFinite", "OutOfMemory", "Interrupted", "CheckpointError"),
         "CollapsedMembers",
+        "NotFitted",
     ],
 }
 # Of classes that are users' own handle: what is theirs to call; of others everything public.

@@ -31,6 +31,7 @@ from leanbayes.errors import DataError as DataError
 from leanbayes.errors import Interrupted as Interrupted
 from leanbayes.errors import LeanBayesError as LeanBayesError
 from leanbayes.errors import NonFinite as NonFinite
+from leanbayes.errors import NotFitted as NotFitted
 from leanbayes.errors import OutOfMemory as OutOfMemory
 from leanbayes.errors import PlanError as PlanError
 from leanbayes.errors import TrainingError as TrainingError

@@ -41,5 +41,9 @@ class Interrupted(SystemExit):
     """A signal ended the run after its state was saved; `code` is 128 + the signal's number."""
 
 
+class NotFitted(UserWarning):
+    """A posterior that is fitted after training predicts before that: its spread means nothing."""
+
+
 class CollapsedMembers(UserWarning):
     """The members of an ensemble predict the same: they have become one network."""

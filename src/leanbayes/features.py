@@ -21,7 +21,7 @@ from leanbayes.likelihood import Gaussian
 from leanbayes.model import BayesianModel
 from leanbayes.modes import predicting, uncompiled
 from leanbayes.plan import Plan, Run, call, count_rows, fold
-from leanbayes.predict import Limits, Sampler
+from leanbayes.predict import Limits, Sampler, warn_unfitted
 from leanbayes.prediction import Regression
 from leanbayes.untouched import padded
 
@@ -59,6 +59,7 @@ def predict_features(
         tensor([1., 1., 1., 1., 1.], dtype=torch.float64)
     """
     chosen = Sampler.of(model, Gaussian(), samples, seed)  # its mean is that of plain numbers
+    warn_unfitted(chosen.inner)
     tap = Tap.of(chosen.inner, layer)
     sampler = FeatureSampler(
         chosen.inner, chosen.inner, chosen.likelihood, chosen.weights, chosen.seed, tap=tap

@@ -31,7 +31,7 @@ from leanbayes.budget import (
 from leanbayes.counts import checked_count
 from leanbayes.devices import device_of
 from leanbayes.enumeration import enumerated, heads_of
-from leanbayes.errors import ConfigError
+from leanbayes.errors import ConfigError, NotFitted
 from leanbayes.likelihood import Bernoulli, Categorical, Likelihood, Statistics, tensor_of
 from leanbayes.likelihood.gaussian import RealTargets
 from leanbayes.model import BayesianModel, is_sharded, unwrap
@@ -126,6 +126,7 @@ def predict(  # noqa: PLR0913
         (torch.Size([5, 3]), True)
     """
     sampler = Sampler.of(model, likelihood, samples, seed)
+    warn_unfitted(sampler.inner)
     chunk = None if chunk is None else checked_count("chunk", chunk)
     limits = Limits(keep_samples, chunk, memory, trunk)
     with predicting(sampler.inner), sampler.drawing():
@@ -137,6 +138,12 @@ def predict(  # noqa: PLR0913
         raise ConfigError("nothing to predict: the loader gave no batch")
     whole, known = type(parts[0]).cat(parts), sampler.inner.calibration
     return whole if known is None or not calibrated else known.applied(whole)
+
+
+def warn_unfitted(model: BayesianModel) -> None:
+    """A warning where draws have a placeholder spread; shards are not looked into."""
+    if not is_sharded(model) and (why := model.method.unfitted(model)) is not None:
+        warnings.warn(why, NotFitted, stacklevel=3)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ EVERY = [
 ]
 
 
+# A network of four steps has no weights that a wide law could keep.
+@pytest.mark.filterwarnings("ignore:.*draws are far from what was trained")
 @pytest.mark.parametrize("name", EVERY)
 def test_a_recipe_runs_in_small_on_made_up_data(leanbayes, name):
     word = "adapt" if recipe(name).trained else "train"

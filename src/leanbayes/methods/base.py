@@ -163,6 +163,10 @@ class Method(ABC):
         """Raise what `fit` would say of its options, before a training is spent on them."""
         raise self._nothing_to_fit()
 
+    def unfitted(self, model: Any) -> str | None:  # noqa: ARG002
+        """What to say where draws mean nothing before `fit`; None where they mean something."""
+        return None
+
     def _nothing_to_fit(self) -> ConfigError:
         fitted = [f"lb.{cls.__name__}" for cls in methods().values() if cls.trains_as_point]
         return ConfigError(

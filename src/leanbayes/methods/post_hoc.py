@@ -18,6 +18,7 @@ from leanbayes.likelihood import Likelihood, mean_nll, needed, tensor_of
 from leanbayes.methods.base import Method
 from leanbayes.noise import KeyedNoise
 from leanbayes.plan import MEAN, Plan, call
+from leanbayes.posteriors.fixed_gaussian import Measured
 
 Batch = tuple[Any, Tensor]
 Settings = TypeVar("Settings")
@@ -41,6 +42,23 @@ class PostHoc(Method):
     def training_plan(self, rows: int, samples: int = 1, step: int | None = None) -> Plan:  # noqa: ARG002
         """The mean network."""
         return MEAN
+
+    def unfitted(self, model: Any) -> str | None:
+        """A sentence while the spread is the placeholder; of the smallest tensor, as of all."""
+        laws = [q for _, _, q, _ in model.posteriors() if isinstance(q, Measured)]
+        least = min(laws, key=_entries, default=None)
+        if least is None or not least.is_placeholder(self.init_std):
+            return None
+        return (
+            f"{type(self).__name__} has not been fitted: its draws have the placeholder spread of "
+            f"init_std={self.init_std:g}, which says nothing of the data. Write "
+            "lb.fit_posterior(model, loader, lb.Categorical()) first, with training data and the "
+            "likelihood of the task"
+        )
+
+
+def _entries(law: Measured) -> int:
+    return sum(p.numel() for p in law.parameters())
 
 
 def parsed(kind: type[Settings], method: Method, options: dict[str, Any]) -> Settings:

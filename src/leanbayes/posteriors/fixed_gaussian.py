@@ -20,6 +20,10 @@ class Measured(WithoutKL):
 
     granularity: Granularity = "batch"
 
+    def is_placeholder(self, std: float) -> bool:
+        """True while every entry still has the standard deviation that it was made with."""
+        raise NotImplementedError
+
 
 class FixedGaussian(Measured):
     """`w = base + std * noise` with independent entries and a stored standard deviation.
@@ -50,6 +54,13 @@ class FixedGaussian(Measured):
             self.std.copy_(std)
             if self.fixed_row is not None:
                 self.std[self.fixed_row] = 0
+
+    def is_placeholder(self, std: float) -> bool:
+        """True while nothing has been measured; a row without noise has none in any case."""
+        untouched = torch.full_like(self.std, std)
+        if self.fixed_row is not None:
+            untouched[self.fixed_row] = 0
+        return torch.equal(self.std, untouched)
 
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
         """Standard normal numbers, [draws, *base.shape]."""

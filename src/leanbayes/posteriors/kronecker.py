@@ -50,6 +50,10 @@ class KroneckerGaussian(Measured):
         self.bases = bases
         self.part = part
 
+    def is_placeholder(self, std: float) -> bool:
+        """True while nothing has been measured."""
+        return torch.equal(self.bases.std, torch.full_like(self.bases.std, std))
+
     @property
     def noise_key(self) -> str:
         """Weight and bias are parts of one draw."""

@@ -8,6 +8,7 @@ their ratio counts.
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.devices import device_of
-from leanbayes.errors import ConfigError
+from leanbayes.errors import ConfigError, NotFitted
 from leanbayes.likelihood import Likelihood
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.price.measure import (
@@ -140,7 +141,8 @@ def price(  # noqa: PLR0913
             f"lb.Categorical()); found {chosen!r}"
         )
     _check(rounds, precision, inner, in_turn)
-    with untouched(inner), untouched(baseline):
+    with untouched(inner), untouched(baseline), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotFitted)  # what a pass costs is the same
         here = tuple(_moved(part, device) for part in batch)
         bench = Bench(
             batch=(here[0], here[1]),
