@@ -251,3 +251,33 @@ def test_members_disagree_about_labels_alone(leanbayes, trained):
     trained(2, target="y")
     result = leanbayes("trajectory", "run", "--root", "train.csv", "--out", "t.json")
     assert (result.code, "the run's task is regression" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("task=classification", "trained with regression there"),
+        ('drop=["a"]', "trained with none there"),
+        ('categorical=["b"]', "trained with a there"),
+    ],
+)
+def test_what_training_has_decided_cannot_be_asked_otherwise(leanbayes, trained, change, words):
+    write("train.csv", [{"a": i % 4, "b": i % 3, "y": 3.0 * i} for i in range(40)])
+    trained(5, target="y", categorical=["a"])
+    result = leanbayes("evaluate", "run", "--set", change)
+    assert (result.code, words in result.err) == (2, True), result.err
+    same = ["--set", "task=regression", "--set", 'categorical="a"', "--root", "train.csv"]
+    assert leanbayes("evaluate", "run", *same).code == 0
+
+
+def test_words_that_training_had_not_are_told_of_by_predict_and_evaluate(leanbayes, trained):
+    write("train.csv", list(homes(60)))
+    trained(5, target="price", drop=["dear"])
+    rows = list(homes(50, seed=1))
+    rows[3]["kind"] = "castle"
+    write("new.csv", rows)
+    words = "column 'kind' holds 1 words that training had not ('castle')"
+    scored = leanbayes("evaluate", "run", "--root", "new.csv", *ALL)
+    suite = leanbayes("evaluate", "run", "--root", "new.csv", "--suite", "quick", *ALL)
+    for result in (leanbayes("predict", "run", "new.csv", "--json"), scored, suite):
+        assert (result.code, result.err.count(words)) == (0, 1), result.err

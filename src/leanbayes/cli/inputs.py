@@ -143,19 +143,16 @@ class Inputs:
         self, path: Path, columns: Sequence[Column], cells: Mapping[str, list[str]]
     ) -> None:
         """Cells that are none of a column's categories give zeros, and nothing else would tell."""
+        from leanbayes.data.table_again import new_words
         from leanbayes.data.tables import MISSING
 
-        for column in (each for each in columns if each.categories):
-            strange = [c for c in cells[column.name] if c not in column.categories]
-            missing = [c for c in strange if c.lower() in MISSING]
-            if missing and not self._filled:
-                row = cells[column.name].index(missing[0]) + 1
+        for column in (each for each in columns if each.categories and not self._filled):
+            found = cells[column.name]
+            missing = [c for c in found if c not in column.categories and c.lower() in MISSING]
+            if missing:
+                row = found.index(missing[0]) + 1
                 raise DataError(f"{path}: row {row} of column {column.name!r} is missing")
-            if new := sorted(set(strange) - set(missing)):
-                self.notes.append(
-                    f"{path}: column {column.name!r} holds {len(new)} words that training had not "
-                    f"({', '.join(map(repr, new[:5]))}): they count as none of its categories"
-                )
+        self.notes += new_words(path, columns, cells)
 
     def _checked(self, path: Path, values: Tensor) -> Tensor:
         """Rows of the run's shape, all of them finite."""

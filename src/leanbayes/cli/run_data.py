@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from leanbayes.data.dataset import Data, Normalize
 
 BATCH = 256  # rows of a pass
+DECIDED = ("task", "categorical", "drop")  # of a table: its columns and targets are the run's
 OutFlag = Annotated[Path, typer.Option(help="The file to write, JSON.")]
 DataFlag = Annotated[
     str | None,
@@ -39,7 +40,32 @@ def options_of(card: Card, name: str, root: str | None, changes: list[str]) -> d
     kept = card.data.get("options", {}) if card.data.get("reader") == name else {}
     found = merged({"options": dict(kept)}, [f"options.{change}" for change in changes])
     options: dict[str, Any] = found["options"]
+    if _own_table(card, name):
+        _refuse_decided({"task": card.data["task"], **kept}, options)
     return options | ({} if root is None else {"root": root})
+
+
+def _own_table(card: Card, name: str) -> bool:
+    """Whether the data are a table that is read as that of the run was."""
+    return bool(card.data.get("reader") == name == "table" and card.data.get("columns"))
+
+
+def _refuse_decided(run: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Raise on what the network's inputs and targets do not follow any more."""
+    from leanbayes.errors import ConfigError
+
+    for key in DECIDED:
+        ours, other = _words(run.get(key)), _words(asked.get(key, run.get(key)))
+        if other != ours:
+            raise ConfigError(
+                f"--set {key}={asked[key]!r}: the run was trained with {', '.join(ours) or 'none'} "
+                "there, and its network takes that alone. Leave it out, or train a run with it"
+            )
+
+
+def _words(names: Any) -> list[str]:
+    """One name or several as a list."""
+    return [names] if isinstance(names, str) else [str(name) for name in names or ()]
 
 
 def typed(given: Mapping[str, Any]) -> list[str]:
@@ -63,8 +89,12 @@ def read_for(card: Card, name: str, options: dict[str, Any]) -> Data:
     from leanbayes.cli.readers import read_data
     from leanbayes.data.table_again import table_again
 
-    known = card.data.get("reader") == name == "table" and card.data.get("columns")
-    return read_data(name, options, "--set", partial(table_again, card.data) if known else None)
+    again = partial(table_again, card.data, told=_note) if _own_table(card, name) else None
+    return read_data(name, options, "--set", again)
+
+
+def _note(words: str) -> None:
+    typer.echo(f"leanbayes: {words}", err=True)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from leanbayes.data.dataset import Normalize
 from leanbayes.data.tables import (
+    MISSING,
     Cells,
     Column,
     Names,
@@ -37,6 +39,7 @@ def table_again(  # noqa: PLR0913
     test: float = 0.1,
     seed: int = 0,
     delimiter: str = ",",
+    told: Callable[[str], object] = warnings.warn,
     **_chosen: Any,
 ) -> TableData:
     """The parts of a table by the columns, categories, labels and scale of a card.
@@ -53,12 +56,15 @@ def table_again(  # noqa: PLR0913
         test: Part of all rows.
         seed: Decides which rows are in which part.
         delimiter: Between the cells of a CSV file.
+        told: Called with what was read, and counts for nothing.
         _chosen: Options of `table` that the card has decided.
     """
     cells = read_cells(Path(root), delimiter)
     columns = columns_of(card, root, cells)
     if missing == "error":
         check_complete(root, cells, [column.name for column in columns])
+    for words in new_words(root, columns, cells):
+        told(words)
     scale, classes = Normalize(**card["normalize"]), tuple(map(str, card["classes"]))
     wanted = {name: cells[name] for name in named(cells, target)}
     y = _labels(root, wanted, classes) if classes else number_targets(root, wanted)
@@ -82,6 +88,17 @@ def columns_of(card: Mapping[str, Any], path: str | Path, cells: Cells) -> tuple
     if missing:
         raise DataError(f"{path} lacks the columns {missing}; it has {list(cells)}")
     return found
+
+
+def new_words(path: str | Path, columns: Sequence[Column], cells: Cells) -> Iterator[str]:
+    """A sentence a column with cells that are none of its categories: they give zeros alone."""
+    for column in (each for each in columns if each.categories):
+        strange = {c for c in cells[column.name] if c.lower() not in MISSING}
+        if new := sorted(strange - set(column.categories)):
+            yield (
+                f"{path}: column {column.name!r} holds {len(new)} words that training had not "
+                f"({', '.join(map(repr, new[:5]))}): they count as none of its categories"
+            )
 
 
 def _labels(root: str, cells: Mapping[str, Sequence[str]], classes: Sequence[str]) -> Tensor:
