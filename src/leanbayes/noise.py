@@ -199,8 +199,26 @@ def _shifted(bits: Tensor, shift: int) -> Tensor:
     return (bits >> shift).bitwise_and_((1 << (64 - shift)) - 1)
 
 
+class RecordedNoise:
+    """The numbers of another source, raw as it gives them, kept by key for a `FixedNoise`."""
+
+    def __init__(self, source: NoiseSource) -> None:
+        self.source = source
+        self.values: dict[str, Tensor] = {}
+
+    def normal(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Standard normal numbers of the source."""
+        self.values[key] = self.source.normal(key, draws, shape, like)
+        return self.values[key]
+
+    def uniform(self, key: str, draws: int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Numbers in [0, 1) of the source."""
+        self.values[key] = self.source.uniform(key, draws, shape, like)
+        return self.values[key]
+
+
 class FixedNoise:
-    """Noise drawn before the graph was entered: the route of torch.compile."""
+    """Raw numbers drawn before the graph was entered: the route of torch.compile."""
 
     def __init__(self, values: Mapping[str, Tensor]) -> None:
         self.values = values

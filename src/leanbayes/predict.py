@@ -42,7 +42,7 @@ from leanbayes.modes import (
     predicting,
     uncompiled,
 )
-from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource
+from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource, RecordedNoise
 from leanbayes.plan import MEAN, Plan, Run, call, count_rows, fold, unfold
 from leanbayes.prediction import BinaryClassification, Classification, Prediction, Regression
 from leanbayes.prefix import check_same, sequential_run, trunk_run
@@ -338,13 +338,10 @@ class Sampler:
         if not self.compiled:
             return keyed
         # A generator cannot be traced: draw before the graph is entered, as the plan would.
-        source = self.inner.method.prediction_plan(ids, keyed).noise or keyed
-        return FixedNoise(
-            {
-                q.noise_key: q.noise(base, len(ids), source)
-                for _, _, q, base in self.inner.posteriors()
-            }
-        )
+        raw = RecordedNoise(self.inner.method.prediction_plan(ids, keyed).noise or keyed)
+        for _, _, posterior, base in self.inner.posteriors():
+            posterior.noise(base, len(ids), raw)
+        return FixedNoise(raw.values)
 
     def _run(self, batch: Any, limits: Limits) -> Run:
         run = self._whole_run(batch, limits)

@@ -118,6 +118,36 @@ def test_however_it_is_compiled_seeded_prediction_equals_eager(noisy, compile_):
     check_training(model, model, inputs, exact=False)
 
 
+LAWS = {
+    "cauchy": lb.RankOne(law="cauchy"),
+    "cauchy_scale_0.1": lb.RankOne(law="cauchy", init_scale=0.1, clip=3.0),
+    "one_side": lb.RankOne(law="cauchy", stochastic="in"),
+    "crossed": lb.Patching(cross=True, init_std=0.3),
+    "rank_2": lb.SharedEnsemble(rank=2, members=3),
+    "swag_diagonal": lb.SWAG(rank=0, init_std=0.1),
+    "swag_draws": lb.SWAG(rank=2, draws=3, init_std=0.1),
+    "kronecker": lb.Laplace(structure="kronecker", init_std=0.1),
+    "composed": lb.Compose(
+        [(lb.select.by_name("0"), lb.RankOne(law="cauchy")), (lb.select.output, lb.MeanField())]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_laws_that_are_no_defaults_predict_as_eager(name):
+    """The same raw numbers go into the graph: a law that is made of them is not made twice."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, CLASSES))
+    model = lb.bayesianize(net, LAWS[name]).eval()
+    inputs, few = torch.randn(5, 4), {"samples": 12, "seed": 0, "keep_samples": True}
+    p, q = (
+        lb.predict(run, inputs, likelihood=lb.Categorical(), **few)
+        for run in (model, compiled(model, "eager"))
+    )
+    torch.testing.assert_close(q.samples, p.samples, rtol=1e-6, atol=1e-7)
+    assert p.samples.std(0).max() > 1e-4
+
+
 class Deep(nn.Module):
     def __init__(self):
         super().__init__()

@@ -234,6 +234,7 @@ def test_unknown_words_are_answered_with_the_known_ones(make, words):
         (lambda: lb.Patching(keep=0.5), "keep is the probability of the trained copy"),
         (lambda: lb.Patching(members=2, zero_copy=True, keep=1.5), "keep is.*found 1.5"),
         (lambda: lb.RankOne(law="cauchy", kl="pairwise"), "use kl='mean' for Cauchy"),
+        (lambda: lb.RankOne(tied_sign=True, kl="pairwise"), "each its own: write kl='mean'"),
         (lambda: lb.Patching(where=["norm"]), r"where is one of.*found \['norm'\]"),
     ],
 )

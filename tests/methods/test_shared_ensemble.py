@@ -226,3 +226,22 @@ def test_training_moves_candidates_apart_from_the_shared_weight():
     for grad in (left, right):
         assert (grad.flatten(1).abs().sum(1) > 0).tolist() == [True, False, True, False]
     assert model.net.weight.grad.abs().min() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.bfloat16])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3, 5, 8, 200])
+def test_without_spread_every_candidate_is_the_network_to_the_bit(rank, per_channel, dtype):
+    net = Convolutional().to(dtype)
+    for members in (1, 3, 20):
+        method = lb.SharedEnsemble(
+            members=members, rank=rank, per_channel=per_channel, init_std=0, assign="random"
+        )
+        model = lb.bayesianize(copy.deepcopy(net), method)
+        for member in (None, 0):
+            back = lb.collapse(copy.deepcopy(model), member=member)
+            for name, value in net.state_dict().items():
+                assert torch.equal(back.state_dict()[name], value), name
+        left = model.net.conv1.slots["weight"].left
+        product = left @ model.net.conv1.slots["weight"].right
+        assert torch.equal(product, torch.ones_like(product))

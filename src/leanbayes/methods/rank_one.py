@@ -99,6 +99,11 @@ class RankOne(MixtureMethod, name="rank_one"):
             raise ConfigError(f"law is 'normal' or 'cauchy', found {self.law!r}")
         if self.law == "cauchy" and self.kl == "pairwise":
             raise ConfigError("kl='pairwise' is a bound for Gaussians; use kl='mean' for Cauchy")
+        if self.tied_sign and self.kl == "pairwise":
+            raise ConfigError(
+                "kl='pairwise' is a bound for a prior that all members share; tied_sign=True gives "
+                "each its own: write kl='mean'"
+            )
 
     @property
     def bound(self) -> float | None:

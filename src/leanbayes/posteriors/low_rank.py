@@ -36,7 +36,8 @@ class LowRankScale(Posterior):
     """A uniform mixture of K points `A_k * W`, `A_k = L_k R_k`, with W shared and trained.
 
     Every entry of L and R starts as N(m, v^2) with `m = r^(-1/2)` and `v^2 = (sqrt(r p^2 + 1) - 1)
-    / r`: each entry of A then has mean 1 and standard deviation p (T1.8).
+    / r`: each entry of A then has mean 1 and standard deviation p (T1.8). With p = 0 L is 1 and the
+    columns of R add up to 1, so that A is 1 to the bit.
 
     Args:
         base: The shared weight, seen as a matrix of `base.shape[0]` rows.
@@ -70,6 +71,10 @@ class LowRankScale(Posterior):
         left, right = (members, base.shape[0], rank), (members, rank, columns)
         self.left = nn.Parameter(mean + std * base.new_empty(left).normal_())
         self.right = nn.Parameter(mean + std * base.new_empty(right).normal_())
+        if spread == 0:  # r products of two roots of 1 / r would not add up to 1 in floats
+            with torch.no_grad():
+                self.left.fill_(1.0)
+                self.right.copy_(_parts_of_one(rank).to(base)[:, None])
 
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:  # noqa: ARG002
         """None is needed: the component is the draw."""
@@ -204,6 +209,14 @@ class LowRankScale(Posterior):
         add_to_gradients([pair for pair in pairs if editable(pair[0])], weight)
         if editable(base):
             add_product(base, tensor, spread_over(product.square_().sum(0), tensor), weight)
+
+
+def _parts_of_one(rank: int) -> Tensor:
+    """So many numbers that add up to 1 in any order and type: multiples of a power of two."""
+    steps = 2 ** max(7, rank.bit_length())
+    each = steps // rank
+    whole_steps = [each] * (rank - 1) + [steps - (rank - 1) * each]
+    return torch.tensor(whole_steps, dtype=torch.float64) / steps
 
 
 def spread_over(matrix: Tensor, base: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from leanbayes.forms import Form, Shared, by_draw
-from leanbayes.noise import FixedNoise, KeyedNoise, NoiseSource
+from leanbayes.noise import KeyedNoise, NoiseSource
 from leanbayes.plan import Drawn, Scope
 from leanbayes.posteriors.base import Posterior
 from leanbayes.posteriors.fixed_gaussian import FixedGaussian, frozen
@@ -48,7 +48,7 @@ class LowRankGaussian(FixedGaussian):
     def noise(self, base: Tensor, draws: int, source: NoiseSource) -> Tensor:
         """Standard normal numbers, [draws, entries + rank]."""
         own = source.normal(self.key, draws, base.shape, base)
-        if isinstance(source, FixedNoise) or not self.rank:  # made here beforehand, or complete
+        if not self.rank:
             return own.reshape(draws, -1)
         common = source.normal(COMMON, draws, (self.rank,), base)
         return torch.cat([own.reshape(draws, -1), common], 1)
