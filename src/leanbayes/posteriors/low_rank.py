@@ -216,7 +216,8 @@ def _parts_of_one(rank: int) -> Tensor:
     steps = 2 ** max(7, rank.bit_length())
     each = steps // rank
     whole_steps = [each] * (rank - 1) + [steps - (rank - 1) * each]
-    return torch.tensor(whole_steps, dtype=torch.float64) / steps
+    parts: Tensor = torch.tensor(whole_steps, dtype=torch.float64) / steps
+    return parts
 
 
 def spread_over(matrix: Tensor, base: Tensor) -> Tensor:
