@@ -102,6 +102,25 @@ def test_whole_batches_in_turns_train_every_member_as_if_alone(momentum):
     assert_members(model, alone, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("assign", ["split", "interleave", "random", "turns"])
+def test_members_end_where_networks_with_the_decay_end_that_train_alone(assign):
+    """Ridge regression: a member of a batch that is shared has its share of the decay too."""
+    torch.manual_seed(0)
+    x = torch.randn(240, 3, dtype=F64)
+    y = x @ torch.tensor([[1.0], [2.0], [-1.0]], dtype=F64)
+    net = nn.Linear(3, 1, bias=False).double()
+    model = lb.bayesianize(net, lb.DeepEnsemble(members=4, assign=assign), example=x).train()
+    optimizer = torch.optim.SGD(lb.param_groups(model, lr=0.1, weight_decay=0.5))
+    for step in range(1500):
+        optimizer.param_groups[0]["lr"] = 0.1 if step < 700 else 0.01
+        optimizer.zero_grad()
+        lb.objective(model, (x, y), lb.Gaussian(), include_kl=False, step=step).loss.backward()
+        optimizer.step()
+    alone = torch.linalg.solve(x.T @ x / 240 + 0.5 * torch.eye(3, dtype=F64), x.T @ y / 240)
+    found = torch.stack([lb.collapse(model, member=k).weight[0] for k in range(4)]).mean(0)
+    torch.testing.assert_close(found, alone[:, 0], rtol=0, atol=0.03)  # 0.3 with all of it
+
+
 def test_a_fresh_draw_that_names_no_member_takes_any():
     model, alone = ensemble()
     model.eval()

@@ -36,7 +36,8 @@ class DeepEnsemble(Method, name="deep_ensemble"):
     without a host are shared by all members.
 
     Lakshminarayanan et al., Simple and scalable predictive uncertainty, 2017. The prior is weight
-    decay, the same for every member; the KL is 0.
+    decay, the same for every member; the KL is 0. `lb.param_groups` gives a member the Kth part of
+    it where rows are assigned to members, as it has the Kth part of the loss; in `turns` all of it.
 
     By `split` a member sees 1 / K of every batch, by `turns` one batch in K, as a network trained
     alone would: either way an epoch for every member takes K epochs. `lb.adapt(members="in_turn")`
@@ -121,14 +122,19 @@ class DeepEnsemble(Method, name="deep_ensemble"):
     def slots(self, site: Site) -> dict[str, Posterior]:
         """Members for every tensor; statistics by member where the layer has some."""
         if self._fresh is not None:
-            return _slots(site, self._fresh.pop(site.name))
+            return self._filled(site, self._fresh.pop(site.name))
         if self.init_std is not None:
-            return _slots(site, [_jittered(site, self.init_std) for _ in self._further])
-        return _slots(site, [_reset(site) for _ in self._further])
+            return self._filled(site, [_jittered(site, self.init_std) for _ in self._further])
+        return self._filled(site, [_reset(site) for _ in self._further])
 
     def restored(self, site: Site, tensors: Mapping[str, Tensor]) -> dict[str, Posterior]:  # noqa: ARG002
         """Members to be filled: no factory is needed."""
-        return _slots(site, [_jittered(site, 0.0) for _ in self._further])
+        return self._filled(site, [_jittered(site, 0.0) for _ in self._further])
+
+    def _filled(self, site: Site, layers: Sequence[nn.Module]) -> dict[str, Posterior]:
+        """Posteriors of which the given layers are the further members."""
+        # Rows of a batch that are split over members have their gradients split, too.
+        return _slots(site, layers, copies=1 if self.assign == "turns" else self.members)
 
     @property
     def _further(self) -> range:
@@ -178,12 +184,12 @@ def name_of(factory: Callable[[], nn.Module] | str | None) -> str | None:
     return None if "<" in name or "." in name else f"{factory.__module__}:{name}"
 
 
-def _slots(site: Site, layers: Sequence[nn.Module]) -> dict[str, Posterior]:
-    """Posteriors of which the given layers are the further members."""
+def _slots(site: Site, layers: Sequence[nn.Module], copies: int) -> dict[str, Posterior]:
     filled: dict[str, Posterior] = {}
     for slot, tensor in site.tensors.items():
-        copies = [getattr(layer, slot).detach().to(tensor).clone() for layer in layers]
-        filled[slot] = Members([nn.Parameter(c, tensor.requires_grad) for c in copies])
+        values = [getattr(layer, slot).detach().to(tensor).clone() for layer in layers]
+        further = [nn.Parameter(value, tensor.requires_grad) for value in values]
+        filled[slot] = Members(further, copies)
     if isinstance(site.layer, _BatchNorm):
         filled["statistics"] = Statistics([_as_norm(layer) for layer in layers])
     return filled

@@ -22,13 +22,15 @@ class Members(WithoutKL):
 
     Args:
         further: Values of the members 1 to K - 1, each in the shape of the base.
+        copies: Members that share the gradient of a step, and with it the weight decay: K where
+            its rows are assigned to members, 1 where all of them are one member's (T4.4).
     """
 
     owns_base = True
-    copies = 1
 
-    def __init__(self, further: Sequence[Tensor]) -> None:
+    def __init__(self, further: Sequence[Tensor], copies: int = 1) -> None:
         super().__init__()
+        self.copies = copies
         self.members = 1 + len(further)
         self.further = nn.ParameterList(further)
 
