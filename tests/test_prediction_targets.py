@@ -59,10 +59,10 @@ def test_the_log_predictive_density_is_the_metric_of_that_name():
     torch.testing.assert_close(p.log_prob(y).mean(), expected)
 
 
-def test_maps_of_numbers_have_a_joint_density_a_row():
-    x, y = torch.randn(3, 2, 4, 5, dtype=F64), torch.randn(3, 1, 4, 5, dtype=F64)
-    p = sampled(nn.Conv2d(2, 1, 1), x, lb.Gaussian(), samples=4)
-    logs = D.Normal(p.samples[..., 0], 1.0).log_prob(y).sum((2, 3, 4))
+def test_maps_of_numbers_have_a_joint_density_a_pixel():
+    x, y = torch.randn(3, 2, 4, 5, dtype=F64), torch.randn(3, 2, 4, 5, dtype=F64)
+    p = sampled(nn.Conv2d(2, 2, 1), x, lb.Gaussian(), samples=4)
+    logs = D.Normal(p.samples[..., 0], 1.0).log_prob(y).sum(2)
     torch.testing.assert_close(p.log_density(y), logs.logsumexp(0) - math.log(4))
 
 

@@ -253,11 +253,13 @@ class Regression(Prediction):
         """Joint log density of the targets of a row, `ln sum_s w_s prod_t N(y_bt | m_sbt, v_sbt)`.
 
         Targets are independent given the weights of the network, so a sample is one component for
-        all targets of a row: [B, T] gives [B]. It equals `log_prob` where T is 1.
+        all targets of a row: [B, T] gives [B], maps [B, T, H, W] give [B, H, W]. It equals
+        `log_prob` where T is 1.
         """
         terms = self._log_terms(target)
-        terms = terms.reshape(*terms.shape[:2], -1).sum(2)
-        return torch.logsumexp(terms + self.weights.log().unsqueeze(1), 0)
+        terms = terms.sum(2) if terms.dim() > 2 else terms
+        weights = self.weights.log().reshape(-1, *(1,) * (terms.dim() - 1))
+        return torch.logsumexp(terms + weights, 0)
 
     def _log_terms(self, target: Tensor) -> Tensor:
         """Log density of every sample, [S, B, T]."""

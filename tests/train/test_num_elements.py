@@ -122,6 +122,47 @@ def test_a_row_of_a_regression_is_one_datum_however_many_targets():
     assert dataset.reads == 8  # looked at, not read through
 
 
+class Numbers(Maps):
+    """Maps of two numbers a pixel."""
+
+    def __getitem__(self, index):
+        self.reads += 1
+        return torch.zeros(2, 3, 5), torch.ones(2, 3, 5)
+
+
+def test_a_pixel_of_a_map_of_numbers_is_one_datum_however_many_targets():
+    """As of labels (api: dense targets count by element); it was an image, with summed pixels."""
+    for train in (Numbers(), collated(Numbers()), [collated(Numbers())], DataLoader(Numbers(), 2)):
+        assert num_elements(train, lb.Gaussian()) == 7 * 15
+    dataset = Numbers(1000)
+    assert num_elements(Batches(dataset, batch_size=8, seed=0), lb.Gaussian()) == 15_000
+    assert dataset.reads == 8
+    torch.manual_seed(0)
+    x, y = torch.randn(6, 2, 4, 5), torch.randn(6, 3, 4, 5)
+    model = lb.bayesianize(torch.nn.Conv2d(2, 3, 1), lb.MeanField(init_std=0), example=x)
+    with torch.no_grad():
+        log_prob = torch.distributions.Normal(lb.collapse(model)(x), 0.5).log_prob(y).sum(1)
+        options = {"num_data": num_elements((x, y), lb.Gaussian()), "kl_weight": 2.0}
+        for kind in ("average", "mixture"):
+            found = lb.objective(
+                model, (x, y), lb.Gaussian(precision=4.0), likelihood_of=kind, samples=2, **options
+            )
+            torch.testing.assert_close(found.nll, -log_prob.mean())
+            torch.testing.assert_close(found.loss, found.nll + 2 * model.kl().float() / 120)
+
+
+def test_maps_without_the_dimension_of_the_targets_are_refused():
+    """Counted by themselves they would be a third of what they are."""
+    x, y = torch.randn(6, 2, 4, 5), torch.randn(6, 4, 5)
+    model = lb.bayesianize(torch.nn.Conv2d(2, 1, 1), lb.MeanField(), example=x)
+    with pytest.raises(lb.errors.ConfigError, match=r"lack the dimension.*write targets\[:, None\]"):
+        lb.objective(model, (x, y), lb.Gaussian(), num_data=120)
+    torch.testing.assert_close(
+        lb.Gaussian().log_prob(x[:, :1], y[:, None]),
+        torch.distributions.Normal(x[:, 0], 1.0).log_prob(y),
+    )
+
+
 class SummedBernoulli(lb.Bernoulli):
     """An own likelihood: a row of labels is one datum."""
 

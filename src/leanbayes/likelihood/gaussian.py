@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
 from leanbayes.likelihood.base import Likelihood, Statistics, single, widened
-from leanbayes.prediction import Regression, matched
+from leanbayes.prediction import Regression, fits, matched
 
 Numbers = float | Sequence[float]
 LOG_TWO_PI = math.log(2 * math.pi)
@@ -31,8 +31,8 @@ LARGEST_BOUND = 40.0  # exp(40) times a squared error has room in float32
 class RealTargets(Likelihood):
     """What Gaussian likelihoods share: the scale of the targets, and the split of the variance.
 
-    Targets stand in dim 1 as classes do, [B, T] or [B, T, H, W]; a datum is a row, whose log
-    density is the sum over its targets.
+    Targets stand in dim 1 as classes do, [B, T] or [B, T, H, W]. A datum is a row, or a position of
+    a map (a pixel, a token); its log density is the sum over its T targets.
 
     Args:
         target_mean: Mean of the training targets, a number or one a target.
@@ -55,19 +55,19 @@ class RealTargets(Likelihood):
         """Mean and log variance in standard units; targets stand in dimension `dim`."""
 
     def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
-        """Log density of every row in raw units, summed over its targets, [B]."""
+        """Log density of every datum in raw units, summed over its targets: [B] or [B, H, W]."""
         mean, log_variance = self.moments(single(output), 1)
-        target = matched(target, mean, "outputs")
+        target = matched(_with_channel(target, mean), mean, "outputs")
         # In the type of the targets: far from 0 float32 would round their mean, not the targets.
         shift, scale = self._scale(target.to(torch.promote_types(target.dtype, mean.dtype)), 1)
         error = (target - shift) / scale - mean
         inverse = (-log_variance).exp()
         terms = -0.5 * (inverse * error.square() + log_variance + LOG_TWO_PI) - scale.log()
-        return terms.flatten(1).sum(1) if terms.dim() > 1 else terms
+        return terms.sum(1) if terms.dim() > 1 else terms
 
     def count(self, log_prob: Tensor, target: Tensor) -> Tensor | int:  # noqa: ARG002
-        """Number of rows."""
-        return log_prob.shape[0]
+        """Number of rows; of maps, of their positions."""
+        return math.prod((*target.shape[:1], *target.shape[2:]))
 
     def statistics(self, output: Tensor) -> Statistics:
         """Mean, its square and the noise variance, in standard units: raw ones would cancel."""
@@ -111,10 +111,21 @@ class RealTargets(Likelihood):
         )
 
 
+def _with_channel(target: Tensor, mean: Tensor) -> Tensor:
+    """Maps of targets with the dimension in which targets stand: without it, rows of a map do."""
+    if math.prod(target.shape[2:]) != math.prod(mean.shape[2:]) and fits(target, mean):
+        raise ConfigError(
+            f"maps of targets of shape {tuple(target.shape)} lack the dimension of the outputs "
+            f"{tuple(mean.shape)} in which targets stand: write targets[:, None]"
+        )
+    return target
+
+
 class Gaussian(RealTargets):
     """Targets [B, T] around the outputs with one noise precision, fixed or learnt.
 
-    `log p(y | f) = sum_t 1/2 ln(precision / 2 pi) - precision / 2 (y_t - f_t)^2`; a datum is a row.
+    `log p(y | f) = sum_t 1/2 ln(precision / 2 pi) - precision / 2 (y_t - f_t)^2`; a datum is a row,
+    of maps [B, T, H, W] a position.
 
     Args:
         precision: 1 / noise variance, in raw target units; a number or one a target.

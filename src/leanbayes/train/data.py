@@ -207,10 +207,10 @@ def num_elements(train: Any, likelihood: Likelihood) -> int:
     in_memory = isinstance(reader, Tensors | Residents)
     if not in_memory and _one_a_row(first) and _all_count(first, likelihood):
         return batches.num_data
-    if isinstance(likelihood, RealTargets) or _sums_rows(first[1], likelihood):
+    if _sums_rows(first[1], likelihood):
         return batches.num_data
     if _all_alike(reader, likelihood):
-        return batches.num_data * int(first[1][0].numel())
+        return batches.num_data * _labelled(first[1][:1], likelihood)
     rows = total = 0
     for targets in _targets_of(reader):
         rows, total = rows + len(targets), total + _labelled(targets, likelihood)
@@ -249,6 +249,8 @@ def _sums_rows(targets: Tensor, likelihood: Likelihood) -> bool:
     """True where the log-probability of a row is one number, tried with targets as outputs."""
     if isinstance(likelihood, Categorical):
         return False
+    if isinstance(likelihood, RealTargets):
+        return targets.dim() <= 2
     device = next((t.device for t in _tensors_of(likelihood)), targets.device)
     row = targets[:1].to(device)
     try:
@@ -264,7 +266,7 @@ def _tensors_of(likelihood: Likelihood) -> Iterable[Tensor]:
 def _all_alike(reader: Source, likelihood: Likelihood) -> bool:
     """Examples of one shape, all of whose elements count."""
     alike = isinstance(reader, Examples) and reader.collate is default_collate
-    return alike and type(likelihood).count is Likelihood.count
+    return alike and type(likelihood).count in (Likelihood.count, RealTargets.count)
 
 
 def _labelled(targets: Tensor, likelihood: Likelihood) -> int:

@@ -92,8 +92,9 @@ def _sums(found: Prediction, target: Tensor, likelihood: Likelihood) -> Tensor:
             score = (found.label == (target > 0.5)).double()  # a probability stands for its side
         case Regression():
             target = matched(target, found.mean)
-            log_prob, count = found.log_density(target), torch.tensor(len(target))
-            score = (found.mean - target).square().reshape(len(target), -1).mean(1)
+            log_prob = found.log_density(target)
+            count, squares = torch.tensor(log_prob.numel()), (found.mean - target).square()
+            score = squares.mean(1) if squares.dim() > 1 else squares
         case _:
             raise TypeError(f"no validation figures for {type(found).__name__}")
     return torch.stack([-log_prob.double().sum(), score.double().sum(), count.double()])
