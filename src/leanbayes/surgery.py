@@ -250,10 +250,11 @@ def switch_fast_paths_off(net: nn.Module) -> list[Flag]:
 
 
 def switch_dropout_off(net: nn.Module) -> list[Flag]:
-    """Set the rate of every dropout layer to 0."""
+    """Set the rate of every dropout layer to 0, but for those that are a method's masks by now."""
     flags = []
     for name, module in net.named_modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+        plain = isinstance(module, nn.modules.dropout._DropoutNd) and not isinstance(module, Host)
+        if plain and module.p > 0:
             flags.append(Flag(name, "p", module.p))
             module.p = 0.0
     return flags

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from leanbayes.errors import ConfigError
+from leanbayes.layers.dropout import DropoutHost
 from leanbayes.methods.base import KLKind, Method, checked_selector, method_named, shortened
 from leanbayes.noise import NoiseSource
 from leanbayes.plan import MEAN, Plan
@@ -116,11 +117,23 @@ class Compose(Method, name="compose"):
         """True where a part is."""
         return any(m.is_random for _, m in self.parts)
 
+    @property
+    def takes_dropout(self) -> bool:
+        """True where a part does; of the others such a layer is none."""
+        return any(m.takes_dropout for _, m in self.parts)
+
+    @property
+    def silences_dropout(self) -> bool:
+        """True where a part does."""
+        return any(m.silences_dropout for _, m in self.parts)
+
     def part_of(self, site: Site) -> int | None:
         """Which part acts on a layer; an error where several do."""
         if not self.select(site):
             return None
-        found = [i for i, (s, m) in enumerate(self.parts) if s(site) and m.select(site)]
+        own = issubclass(site.host, DropoutHost)  # the network's own, for methods that take it
+        able = [i for i, (_, m) in enumerate(self.parts) if m.takes_dropout or not own]
+        found = [i for i in able if self.parts[i][0](site) and self.parts[i][1].select(site)]
         if len(found) > 1:
             selectors = " and ".join(str(self.parts[i][0]) for i in found)
             raise ConfigError(
