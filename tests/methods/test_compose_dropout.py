@@ -1,4 +1,4 @@
-"""Compose and the network's own dropout: taken, silenced or left, as its parts say by themselves."""
+"""Compose and the network's own dropout: taken, silenced or left, as parts do by themselves."""
 
 from __future__ import annotations
 
