@@ -42,7 +42,10 @@ def test_component_has_one_entry_a_group_or_a_row():
     plan = lb.Plan(groups=2, component=torch.zeros(3, dtype=torch.long))
     with pytest.raises(lb.PlanError, match="component has 3 entries"):
         plan.check(4)
-    lb.Plan(groups=2, component=torch.zeros(4, dtype=torch.long)).check(4)
+    by_row = torch.zeros(4, dtype=torch.long)
+    lb.Plan(groups=2, per_row=True, component=by_row).check(4)
+    with pytest.raises(lb.PlanError, match=r"one a row, but slots draw once a group.*per_row=True"):
+        lb.Plan(groups=2, component=by_row).check(4)
 
 
 def test_only_row_slots_draw_once_a_row_and_only_when_asked():

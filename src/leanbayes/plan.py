@@ -62,6 +62,11 @@ class Plan:
                 f"component has {len(self.component)} entries; expected one a group "
                 f"({self.groups}) or one a row ({rows})"
             )
+        if self.component is not None and not self.per_row and len(self.component) != self.groups:
+            raise PlanError(
+                f"component has {rows} entries, one a row, but slots draw once a group: write "
+                "Plan(..., per_row=True)"
+            )
 
 
 Run = Callable[[Plan, int], Any]  # (plan, samples in it) -> outputs of the folded rows

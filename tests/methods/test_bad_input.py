@@ -228,6 +228,7 @@ def test_unknown_words_are_answered_with_the_known_ones(make, words):
         (lambda: lb.RankOne(clip=0.0), "clip must be a positive number or None, found 0.0"),
         (lambda: lb.SharedEnsemble(weight_decay=1e-4), "weight_decay needs num_data"),
         (lambda: lb.MeanField(prior_std=1.0, weight_decay=1e-4), "give one of them"),
+        (lambda: lb.MeanField(num_data=50_000), "num_data=50000 says nothing without weight_decay"),
         (lambda: lb.Patching(prior_std=1.0, weight_decay=1e-4, num_data=9), "give one of them"),
         (lambda: lb.MeanField(groups=2), "groups counts the draws.*estimator='auto'"),
         (lambda: lb.Patching(members=1, zero_copy=True), "zero copy needs members >= 2"),

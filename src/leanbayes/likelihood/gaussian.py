@@ -67,7 +67,7 @@ class RealTargets(Likelihood):
 
     def count(self, log_prob: Tensor, target: Tensor) -> Tensor | int:  # noqa: ARG002
         """Number of rows; of maps, of their positions."""
-        return math.prod((*target.shape[:1], *target.shape[2:]))
+        return int(math.prod((*target.shape[:1], *target.shape[2:])))
 
     def statistics(self, output: Tensor) -> Statistics:
         """Mean, its square and the noise variance, in standard units: raw ones would cancel."""

@@ -23,6 +23,11 @@ def resolve_prior_std(
             f"found prior_std={prior_std} and weight_decay={weight_decay}: they say the same "
             "thing twice; give one of them"
         )
+    if weight_decay is None and num_data is not None:
+        raise ConfigError(
+            f"num_data={num_data} says nothing without weight_decay, which it turns into a prior: "
+            f"write weight_decay=2e-4, num_data={num_data}, or prior_std=..."
+        )
     if weight_decay is None:
         return _positive("prior_std", 1.0 if prior_std is None else prior_std)
     if num_data is None:
