@@ -212,3 +212,15 @@ def test_the_zero_copy_of_a_table_keeps_its_padding_row_in_prediction(samples):
     expected = 0.5 * rest.square().sum() / (2 * 0.5**2)
     torch.testing.assert_close(model.kl(), expected)
     assert_equal(lb.collapse(model, None).weight[3], layer.weight[3])
+
+
+def test_the_inputs_of_a_table_are_its_ids():
+    """A copy an input unit: the row of an id comes from one copy whole, and ids pick apart."""
+    torch.manual_seed(0)
+    method = lb.Patching(scope="input", members=2, where="all", init_std=0.5)
+    model = lb.bayesianize(nn.Sequential(nn.Embedding(40, 6)), method).train()
+    copies = model.net[0].slots["weight"].values(model.net[0].weight)
+    rows = model(torch.arange(40)[None], plan=lb.Plan())[0]
+    hits = torch.stack([(rows == copy).all(1) for copy in copies])
+    assert torch.equal(hits.sum(0), torch.ones(40, dtype=torch.long))
+    assert 8 <= int(hits[0].sum()) <= 32

@@ -35,6 +35,11 @@ class BayesianEmbedding(Host, nn.Embedding):
         assert isinstance(layer, nn.Embedding)
         return layer.padding_idx
 
+    @classmethod
+    def input_dim(cls, layer: nn.Module) -> int:  # noqa: ARG003
+        """Rows: a look-up is a product with a vector that is 1 at the id."""
+        return 0
+
     def ask(self, slot: str) -> Ask:  # noqa: ARG002
         """Signs on the features suffice: noise of different ids is independent as it is."""
         return Ask(signs=(None, self.embedding_dim))
