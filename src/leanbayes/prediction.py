@@ -60,7 +60,16 @@ class Prediction(ABC):
 
     @classmethod
     def cat(cls, parts: Sequence[Self]) -> Self:
-        """Join the predictions of consecutive batches."""
+        """Join the predictions of consecutive batches, all of them by the same draws."""
+        if not parts:
+            raise ConfigError("cat joins the predictions of batches: found none")
+        alike = {(p.samples is None, len(p.weights)) for p in parts}
+        if len(alike) > 1:
+            raise ConfigError(
+                "cat joins predictions of as many draws, all with their samples or all without: "
+                f"found {', '.join(_drawn(p) for p in parts[:4])}. Write the same samples= and "
+                "keep_samples= for every batch"
+            )
         names = [f.name for f in fields(cls) if f.name not in COMMON]
         joined: dict[str, Any] = {n: torch.cat([getattr(p, n) for p in parts]) for n in names}
         kept = [p.samples for p in parts if p.samples is not None]
@@ -294,6 +303,11 @@ class Regression(Prediction):
 def entropy(probs: Tensor, dim: int) -> Tensor:
     """Entropy in nats; 0 log 0 is 0."""
     return -torch.xlogy(probs, probs).sum(dim)
+
+
+def _drawn(found: Prediction) -> str:
+    kept = "without" if found.samples is None else "with"
+    return f"{len(found.weights)} draws {kept} samples"
 
 
 def fits(target: Tensor, like: Tensor) -> bool:

@@ -281,3 +281,23 @@ def test_words_that_training_had_not_are_told_of_by_predict_and_evaluate(leanbay
     suite = leanbayes("evaluate", "run", "--root", "new.csv", "--suite", "quick", *ALL)
     for result in (leanbayes("predict", "run", "new.csv", "--json"), scored, suite):
         assert (result.code, result.err.count(words)) == (0, 1), result.err
+
+
+def test_a_target_that_is_missing_is_named_by_its_row(leanbayes, trained):
+    write("train.csv", list(homes(60)))
+    trained(5, target="price", drop=["dear"])
+    rows = list(homes(50, seed=1))
+    for cell in ("", "nan"):
+        rows[3]["price"] = cell
+        write("new.csv", rows)
+        result = leanbayes("evaluate", "run", "--root", "new.csv", *ALL)
+        assert (result.code, "row 4 of column 'price' is missing" in result.err) == (5, True)
+
+
+def test_a_column_that_cannot_be_standardised_is_named(tmp_path):
+    write(
+        tmp_path / "wild.csv",
+        [{"k": "ab"[i % 2], "a": 10.0 ** (i * 20), "y": i} for i in range(12)],
+    )
+    with pytest.raises(lb.errors.DataError, match=r"column 'a' holds numbers too large"):
+        lb.data.read("table", root=str(tmp_path / "wild.csv"), target="y")

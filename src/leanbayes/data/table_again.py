@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from leanbayes.data.dataset import Normalize
+from leanbayes.data.scaling import standardised
 from leanbayes.data.tables import (
     MISSING,
     Cells,
@@ -24,7 +25,6 @@ from leanbayes.data.tables import (
     parts,
     read_cells,
     split_rows,
-    standardised,
 )
 from leanbayes.errors import DataError
 
@@ -67,6 +67,7 @@ def table_again(  # noqa: PLR0913
         told(words)
     scale, classes = Normalize(**card["normalize"]), tuple(map(str, card["classes"]))
     wanted = {name: cells[name] for name in named(cells, target)}
+    check_complete(root, wanted, list(wanted), "; expected a target in every row")
     y = _labels(root, wanted, classes) if classes else number_targets(root, wanted)
     own = card.get("target_scale")
     rows = split_rows(len(y), validation, test, seed)
@@ -102,7 +103,6 @@ def new_words(path: str | Path, columns: Sequence[Column], cells: Cells) -> Iter
 
 
 def _labels(root: str, cells: Mapping[str, Sequence[str]], classes: Sequence[str]) -> Tensor:
-    check_complete(root, cells, list(cells), "; expected a target in every row")
     (name, column), *_ = cells.items()
     order = {label: at for at, label in enumerate(classes)}
     for row, cell in enumerate(column, 1):

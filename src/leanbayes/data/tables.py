@@ -17,9 +17,9 @@ from torch import Tensor
 
 from leanbayes.data.dataset import Data, Normalize, Task
 from leanbayes.data.files import optional
+from leanbayes.data.scaling import Array, scale_of, standardised, table_scale
 from leanbayes.errors import ConfigError, DataError
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Cells = Mapping[str, Sequence[str]]
 Names = str | Sequence[str]
@@ -112,7 +112,7 @@ def table(  # noqa: PLR0913
         check_complete(root, cells, features)
     x = encoded(columns, cells)
     y, classes = _targets(root, {name: cells[name] for name in targets}, task)
-    scale = _table_scale(columns, x[rows[0]])
+    scale = table_scale(columns, x[rows[0]])
     return TableData(
         name="table",
         task=task,
@@ -198,23 +198,6 @@ def parts(x: Tensor, y: Tensor, rows: tuple[Rows, Rows, Rows]) -> dict[str, Any]
     """The pairs (inputs, targets) of the three parts; None where a part has no row."""
     names = ("train", "validation", "test")
     return {n: (x[r], y[r]) if len(r) else None for n, r in zip(names, rows, strict=True)}
-
-
-def scale_of(x: Array) -> Normalize:
-    """Mean and standard deviation by column over what is not NaN; constants get a std of 1."""
-    known = ~np.isnan(x)
-    count = known.sum(0).clip(1)
-    mean = np.where(known, x, 0.0).sum(0) / count
-    std = np.sqrt((np.where(known, x - mean, 0.0) ** 2).sum(0) / count)
-    # Rounding leaves about 1e-16 of the mean in constant columns, which is no spread.
-    std = np.where(std > 1e-12 * np.abs(mean), std, 1.0)
-    return Normalize(tuple(mean.tolist()), tuple(std.tolist()))
-
-
-def standardised(x: Array, scale: Normalize) -> Tensor:
-    """Float32 of `(x - mean) / std`, worked out in float64; NaN becomes 0, the mean."""
-    values = (x - np.array(scale.mean)) / np.array(scale.std)
-    return torch.from_numpy(np.nan_to_num(values, nan=0.0)).float()
 
 
 def _lines(path: Path, delimiter: str) -> list[list[str]]:
@@ -354,14 +337,6 @@ def check_complete(root: str, cells: Cells, names: Sequence[str], advice: str = 
             if cell.lower() in MISSING:
                 found = f" ({cell})" if cell else ""
                 raise DataError(f"{root}: row {row} of column {name!r} is missing{found}{advice}")
-
-
-def _table_scale(columns: Sequence[Column], x: Array) -> Normalize:
-    """Of the number columns; categories stay 0 and 1."""
-    plain = np.concatenate([[bool(c.categories)] * max(1, len(c.categories)) for c in columns])
-    scale = scale_of(x)
-    mean, std = np.where(plain, 0.0, scale.mean), np.where(plain, 1.0, scale.std)
-    return Normalize(tuple(mean.tolist()), tuple(std.tolist()))
 
 
 def _targets(root: str, cells: Cells, task: Task) -> tuple[Tensor, tuple[str, ...]]:

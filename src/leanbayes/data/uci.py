@@ -11,7 +11,8 @@ import torch
 
 from leanbayes.data.dataset import Data, Task
 from leanbayes.data.files import check_finite, find, found, load_arrays, optional
-from leanbayes.data.tables import Array, Rows, numeric_data, one_of, split_rows
+from leanbayes.data.scaling import Array
+from leanbayes.data.tables import Rows, numeric_data, one_of, split_rows
 from leanbayes.errors import ConfigError, DataError
 
 SKLEARN: Final = ("breast_cancer", "california_housing", "diabetes", "iris", "wine")

@@ -14,10 +14,12 @@ from leanbayes.errors import ConfigError, DataError
 from leanbayes.evaluation.part import Batch
 from leanbayes.evaluation.split import Split
 from leanbayes.evaluation.suite import Suite
-from leanbayes.likelihood import Likelihood, RealTargets
+from leanbayes.likelihood import Bernoulli, Likelihood, RealTargets
 from leanbayes.model import BayesianModel, unwrap
 from leanbayes.predict import predict
 from leanbayes.prediction import Prediction
+
+NO_LABEL = -100  # of a likelihood or a suite that says nothing else
 
 ELEMENTS = 2**23  # probabilities of a pass of dense outputs: 64 MB in float64
 
@@ -67,7 +69,8 @@ class Asked:
         for name, value in {"samples": count, "batch_size": batch_size}.items():
             if isinstance(value, bool) or value != int(value) or value < 1:
                 raise ConfigError(f"{name} must be a whole number of at least 1, found {value!r}")
-        return Asked(model, suite, chosen, int(count), seed, int(batch_size))
+        fitting = _labelled_as(chosen, suite)
+        return Asked(model, fitting, chosen, int(count), seed, int(batch_size))
 
     @property
     def inner(self) -> BayesianModel:
@@ -154,3 +157,19 @@ def rescaled(x: Tensor, scale: Normalize | None, own: Normalize | None) -> Tenso
         return x
     raw = x if scale is None else scale.undo(x)
     return (raw if own is None else own(raw)).to(x.dtype)
+
+
+def _labelled_as(likelihood: Likelihood, suite: Suite) -> Suite:
+    """The suite with what the likelihood says of labels, where the suite says nothing."""
+    if isinstance(likelihood, Bernoulli) and suite.task == "regression":
+        suite = replace(suite, task="binary")  # answers are floats as often as not
+    own = getattr(likelihood, "ignore_index", NO_LABEL)
+    if own in (NO_LABEL, suite.ignore_index):
+        return suite
+    if suite.ignore_index != NO_LABEL:
+        raise ConfigError(
+            f"the likelihood leaves out label {own} and the suite label {suite.ignore_index}: "
+            f"write lb.Categorical(ignore_index={suite.ignore_index}), or data with "
+            f"ignore_index={own}"
+        )
+    return replace(suite, ignore_index=own)

@@ -98,7 +98,7 @@ class Source:
     def check_limits(self) -> None:
         """Refuse limits of splits that nobody knows."""
         given = {"rows": self.rows if isinstance(self.rows, Mapping) else {}}
-        for name, words in {**given, "samples": self.samples}.items():
+        for name, words in {**given, "samples": self.samples, "levels": self.levels}.items():
             for word in words:
                 if word not in MAKERS:
                     raise ConfigError(

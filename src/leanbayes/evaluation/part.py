@@ -39,6 +39,17 @@ def check_part(part: Any, name: str) -> None:
         )
     if size_of(part) == 0:
         raise DataError(f"split {name!r}: the data hold no examples")
+    if isinstance(part, (tuple, list)):
+        rows = {len(leaf) for leaf in pytree.tree_leaves(as_dict(part[0])) if _has_rows(leaf)}
+        if rows - {len(part[1])}:
+            raise DataError(
+                f"split {name!r}: {', '.join(map(str, sorted(rows)))} rows of inputs and "
+                f"{len(part[1])} targets; expected as many"
+            )
+
+
+def _has_rows(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.dim() > 0
 
 
 def size_of(part: Any) -> int:

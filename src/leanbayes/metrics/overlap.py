@@ -7,6 +7,7 @@ usual figure of a data set is the ratio of its sums. Shapes: ``B`` batch, ``C`` 
 import torch
 from torch import Tensor
 
+from leanbayes.errors import DataError
 from leanbayes.metrics.check import as_rows
 
 __all__ = ["class_iou", "confusion", "iou_of_pairs", "mean_iou"]
@@ -24,7 +25,17 @@ def confusion(predicted: Tensor, target: Tensor, classes: int) -> Tensor:
         >>> confusion(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2).tolist()
         [[1, 0], [1, 1]]
     """
-    pairs = torch.bincount(target.long() * classes + predicted, minlength=classes**2)
+    if predicted.shape != target.shape or predicted.dim() != 1:
+        shapes = f"{tuple(predicted.shape)} and {tuple(target.shape)}"
+        raise DataError(f"expected two vectors of as many class indices, found shapes {shapes}")
+    for name, indices in (("predicted", predicted), ("target", target)):
+        wrong = indices[(indices < 0) | (indices >= classes)]
+        if len(wrong):
+            raise DataError(
+                f"{name} holds {wrong[0].item()}, expected classes 0 to {classes - 1}: leave out "
+                "elements without a label, predicted[keep], target[keep]"
+            )
+    pairs = torch.bincount(target.long() * classes + predicted.long(), minlength=classes**2)
     return pairs.reshape(classes, classes)
 
 
