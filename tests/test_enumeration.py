@@ -107,3 +107,26 @@ def test_a_composition_enumerates_the_output_bank_of_its_part():
     heads = probs_of_heads(model, x)
     p = lb.predict(model, x, likelihood=lb.Categorical(), samples=1, seed=0)
     torch.testing.assert_close(p.probs, heads.mean(0), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_the_heads_of_a_sharded_network_are_gathered(chunk, tmp_path):
+    """A pass has put the layer back into shards before its other heads are asked; FSDP2."""
+    torch.manual_seed(0)
+    net, x = nn.Sequential(Net(), nn.Identity()), torch.randn(5, 4)
+    method = lb.Patching(where="norm+output", members=3, exact_output=True)
+    model = lb.bayesianize(net, method, example=x, likelihood=lb.Categorical())
+    whole = lb.predict(model, x, samples=4, seed=0).probs
+    address = f"file://{tmp_path / 'meeting'}"
+    torch.distributed.init_process_group("gloo", init_method=address, rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        for part in (model.net[0], model):
+            torch.distributed.fsdp.fully_shard(part, mesh=mesh)
+        for _ in range(2):
+            found = lb.predict(model, x, samples=4, seed=0, chunk=chunk).probs
+            torch.testing.assert_close(found, whole)
+        with pytest.raises(lb.ConversionError, match=r"in shards \(FSDP2\).*lb.save"):
+            lb.collapse(model)
+    finally:
+        torch.distributed.destroy_process_group()

@@ -19,7 +19,7 @@ from leanbayes.layers.base import Host, original_name
 from leanbayes.likelihood import needed
 from leanbayes.liveness import check_alive, tied_slots
 from leanbayes.methods.base import Method, checked_method
-from leanbayes.model import BayesianModel, is_sequence_first, unwrap
+from leanbayes.model import BayesianModel, is_sequence_first, is_sharded, unwrap
 from leanbayes.modes import mixes_rows, uncompiled
 from leanbayes.plan import MEAN, Scope, as_dict
 from leanbayes.posteriors.base import Posterior
@@ -168,6 +168,11 @@ def collapse(model: nn.Module, member: int | None = None) -> nn.Module:
     if member is not None and not 0 <= member < members:
         raise ConversionError(
             f"member {member} does not exist: the method {source.method.name} has {members} members"
+        )
+    if is_sharded(source):
+        raise ConversionError(
+            "collapse copies the whole network, found one in shards (FSDP2): save it from all "
+            "processes, lb.save(model, path), and write lb.collapse(lb.load(net, path))"
         )
     net = copy.deepcopy(source.net)
     settle(net, member)

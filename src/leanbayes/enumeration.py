@@ -7,7 +7,8 @@ the price of K small layers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from leanbayes.errors import ConfigError
 from leanbayes.layers.base import Host
 from leanbayes.likelihood import tensor_of
-from leanbayes.model import BayesianModel
+from leanbayes.model import BayesianModel, is_sharded, reshard, sharded_modules
 from leanbayes.noise import KeyedNoise
 from leanbayes.plan import Plan, Run
 from leanbayes.posteriors.bank import Bank
@@ -74,14 +75,25 @@ def enumerated(model: BayesianModel, run: Run, heads: int) -> Run:
     def run_all(plan: Plan, samples: int) -> Tensor:
         args, kwargs = _captured(host, run, plan, samples)
         outputs = []
-        for k in range(heads):
-            with model.under(replace(plan, noise=ChosenCopy(k, heads))):
-                outputs.append(host(*args, **kwargs))
+        with _gathered(model, host):
+            for k in range(heads):
+                with model.under(replace(plan, noise=ChosenCopy(k, heads))):
+                    outputs.append(host(*args, **kwargs))
         every = torch.stack(outputs)  # [heads, samples * R, ...]
         by_sample = every.reshape(heads, samples, -1, *every.shape[2:]).transpose(0, 1)
         return by_sample.flatten(0, 2)
 
     return run_all
+
+
+@contextmanager
+def _gathered(model: BayesianModel, host: Host) -> Iterator[None]:
+    """Shards of FSDP2 that hold the layer are whole: a pass has put them back already."""
+    above = [m for m in sharded_modules(model) if any(part is host for part in m.modules())]
+    for module in above if is_sharded(model) else ():
+        module.unshard()
+    yield
+    reshard(model)
 
 
 def _captured(host: Host, run: Run, plan: Plan, samples: int) -> tuple[Any, Any]:

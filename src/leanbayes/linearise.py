@@ -64,6 +64,15 @@ def linearised(run: Callable[[], Any]) -> Any:
             f"an operation of the network cannot be linearised ({error}). Write "
             "Laplace(predictive='sampled'), or leave its layer out by select="
         ) from error
+    except RuntimeError as error:
+        # Torch's rule for the tangents of a BatchNorm gives them another type there.
+        if not any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
+            raise
+        raise PlanError(
+            f"the network cannot be linearised under autocast ({error}). Write "
+            "with torch.autocast(device, enabled=False): around lb.predict, or "
+            "Laplace(predictive='sampled')"
+        ) from error
 
 
 def _load_rules() -> None:

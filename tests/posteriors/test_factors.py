@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributions import Cauchy, Normal, kl_divergence
 
 import leanbayes as lb
-from leanbayes.noise import FreshNoise
+from leanbayes.noise import FreshNoise, KeyedNoise
 from leanbayes.posteriors.factors import FactorBank
 from leanbayes.posteriors.kl import pairwise_terms, reduce_pairwise
 from leanbayes.posteriors.points import PointFactors
@@ -205,3 +205,18 @@ def test_half_precision_kl_is_summed_in_float32(dtype):
     half = q.to(dtype).kl(torch.zeros(1, dtype=dtype))
     assert half.dtype == torch.float32
     assert ((half / exact - 1).abs() < 0.05).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_cauchy_tails_are_those_of_the_law_in_any_type(dtype, keyed):
+    """Drawn in bfloat16, numbers above 200 were all above 1000."""
+    torch.manual_seed(0)
+    model = lb.bayesianize(torch.nn.Linear(4096, 8), lb.RankOne(law="cauchy")).to(dtype)
+    q, base = model.net.slots["in_scale"], model.net.weight
+    source = KeyedNoise(0, range(200)) if keyed else FreshNoise()
+    size = q.noise(base, 200, source).float().abs()
+    for limit in (30, 200, 1000):
+        expected = 1 - 2 / math.pi * math.atan(limit)
+        error = math.sqrt(expected / size.numel())
+        assert (size > limit).double().mean().item() == pytest.approx(expected, abs=5 * error)

@@ -209,3 +209,17 @@ def test_the_edit_is_the_gradient_of_the_models_kl_under_every_rule(method):
     optimizer.step()
     for p, gradient in zip(parameters, expected, strict=True):
         torch.testing.assert_close(p.grad - 1, gradient, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("method", [lb.RankOne, lb.Implicit])
+def test_the_pairwise_bound_of_a_start_without_noise_is_the_mean(method):
+    """Members that are one have distance 0; squares of scales of 1e-26 are 0 in float32."""
+    found = {}
+    for kl in ("mean", "pairwise"):
+        torch.manual_seed(0)
+        model = lb.bayesianize(torch.nn.Linear(4, 3), method(kl=kl, init_std=0.0)).train()
+        batch = torch.randn(8, 4), torch.arange(8) % 3
+        lb.objective(model, batch, lb.Categorical(), num_data=8).loss.backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters())
+        found[kl] = model.kl()
+    torch.testing.assert_close(found["pairwise"], found["mean"], rtol=1e-6, atol=0)

@@ -41,7 +41,8 @@ class DeepEnsemble(Method, name="deep_ensemble"):
 
     By `split` a member sees 1 / K of every batch, by `turns` one batch in K, as a network trained
     alone would: either way an epoch for every member takes K epochs. `lb.adapt(members="in_turn")`
-    trains whole members one after another. Under DDP `turns` needs find_unused_parameters=True.
+    trains whole members one after another. Under DDP `turns` and `random` need
+    find_unused_parameters=True.
 
     Cost: K times the parameters; a draw 1.2x the network's, a step that trains all of 4 members at
     once 1.5x.

@@ -100,7 +100,7 @@ class FactorBank(Posterior):
         """Standard numbers of the law for so many channels."""
         if self.law == "normal":
             return source.normal(self.noise_key, draws, size, base)
-        return _cauchy(source.uniform(self.noise_key, draws, size, base))
+        return _cauchy(source.uniform(self.noise_key, draws, size, _fine(base))).to(base.dtype)
 
     def form(self, base: Tensor, scope: Scope, ask: Ask) -> Form:
         """As for any law, with a short way for a predicted sample of one member."""
@@ -161,9 +161,11 @@ class FactorBank(Posterior):
             return [q.form(base, scope, Ask()) for q, base in sites]
         location, scale = _tables(banks, source)
         keys, sizes = [q.noise_key for q in banks], [q.location.shape[1] for q in banks]
-        rows = source.normal_row if first.law == "normal" else source.uniform_row
-        noise = rows(keys, sizes, sites[0][1])
-        noise = noise if first.law == "normal" else _cauchy(noise)
+        like = sites[0][1]
+        if first.law == "normal":
+            noise = source.normal_row(keys, sizes, like)
+        else:
+            noise = _cauchy(source.uniform_row(keys, sizes, _fine(like))).to(like.dtype)
         value = torch.addcmul(location[member], scale[member], noise)
         value = value if first.clip is None else value.clamp_(-first.clip, first.clip)
         return [Shared(part) for part in torch.split(value, sizes)]
@@ -233,6 +235,11 @@ def _tables(banks: Sequence[FactorBank], source: KeyedNoise) -> tuple[Tensor, Te
 
 def _truncated_normal(like: Tensor, std: float) -> Tensor:
     return nn.init.trunc_normal_(torch.empty_like(like), 0.0, std, -2 * std, 2 * std)
+
+
+def _fine(like: Tensor) -> Tensor:
+    """Where uniform numbers are drawn: in half precision the ends would come far too often."""
+    return like if like.dtype.itemsize >= 4 else like.new_empty((), dtype=torch.float32)
 
 
 def _cauchy(uniform: Tensor) -> Tensor:

@@ -26,10 +26,10 @@ def pairwise_terms(terms: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     `KL(mixture) <= mean_i ln mean_j exp(sum T_ij)` (Kolchinsky and Tracey 2017; divided by 4, not
     by 16 as in one public code, T2.4).
     """
-    variance = std.square()
-    both = variance[:, None] + variance[None]  # [K, K, C]
-    gap = (mean[:, None] - mean[None]).square()
-    distance = gap / (4 * both) + 0.5 * (both / (2 * std[:, None] * std[None])).log()
+    # By ratios: squares of the scales of a start without noise would be 0.
+    gap = (mean[:, None] - mean[None]) / torch.hypot(std[:, None], std[None])  # [K, K, C]
+    ratio = std[:, None] / std[None]
+    distance = gap.square() / 4 + 0.5 * ((ratio + 1 / ratio) / 2).log()
     return terms[:, None] - distance.sum(-1)
 
 
