@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
 import leanbayes as lb
@@ -122,7 +123,7 @@ def test_the_heads_of_a_sharded_network_are_gathered(chunk, tmp_path):
     try:
         mesh = torch.distributed.init_device_mesh("cpu", (1,))
         for part in (model.net[0], model):
-            torch.distributed.fsdp.fully_shard(part, mesh=mesh)
+            fully_shard(part, mesh=mesh)
         for _ in range(2):
             found = lb.predict(model, x, samples=4, seed=0, chunk=chunk).probs
             torch.testing.assert_close(found, whole)
