@@ -42,7 +42,8 @@ def predict(  # noqa: PLR0913
 ) -> None:
     """Predict files with a finished run: label, confidence and uncertainty of each.
 
-    Files that cannot be read are left out and listed, and the exit code is 5.
+    Pictures that cannot be read are left out and listed, and the exit code is 5; an array or a
+    table that cannot be read ends the command.
 
     Example: leanbayes predict runs/one images --out table.csv
     """
