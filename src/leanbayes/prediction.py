@@ -60,7 +60,7 @@ class Prediction(ABC):
 
     @classmethod
     def cat(cls, parts: Sequence[Self]) -> Self:
-        """Join the predictions of consecutive batches, all of them by the same draws."""
+        """Join the predictions of consecutive batches, all of them by as many draws."""
         if not parts:
             raise ConfigError("cat joins the predictions of batches: found none")
         alike = {(p.samples is None, len(p.weights)) for p in parts}

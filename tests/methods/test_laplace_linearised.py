@@ -214,3 +214,16 @@ def test_outputs_without_a_tangent_stay_as_they_are():
     found = linearised(lambda: {"a": torch.ones(2), "b": moved(torch.ones(2), torch.ones(2)) ** 3})
     assert found["a"].tolist() == [1.0, 1.0]
     assert found["b"].tolist() == [4.0, 4.0]
+
+
+def test_what_autocast_cannot_linearise_is_said_with_what_to_write():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    x = torch.randn(6, 4)
+    model = lb.bayesianize(net, lb.Laplace(predictive="linearised"), example=x)
+    lb.fit_posterior(model, [(x, torch.arange(6) % 3)], lb.Categorical())
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        pytest.raises(lb.PlanError, match=r"under autocast.*enabled=False"),
+    ):
+        lb.predict(model, x, samples=2, seed=0)

@@ -45,9 +45,12 @@ def test_a_prediction_before_the_fit_says_what_to_write(name):
         _predict(model)
 
 
+def _told(recwarn) -> list[str]:
+    return [str(found.message) for found in recwarn if found.category is lb.NotFitted]
+
+
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.usefixtures("strict")
-def test_none_after_it_nor_in_the_loaded_model(name, tmp_path):
+def test_none_after_it_nor_in_the_loaded_model(name, tmp_path, recwarn):
     model = _model(METHODS[name])
     options = {"lr": 0.01, "epochs": 3} if name.startswith("swag") else {}
     lb.fit_posterior(model, [(X, Y)], lb.Categorical(), **options)
@@ -55,6 +58,7 @@ def test_none_after_it_nor_in_the_loaded_model(name, tmp_path):
     lb.save(model, tmp_path / "m.safetensors")
     net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
     _predict(lb.load(net, tmp_path / "m.safetensors"))
+    assert _told(recwarn) == []
 
 
 @pytest.mark.usefixtures("strict")
@@ -74,7 +78,7 @@ def test_a_padding_row_has_no_spread_in_any_case():
         lb.predict(model, words, likelihood=lb.Categorical(), samples=2)
 
 
-@pytest.mark.usefixtures("strict")
-def test_methods_that_learn_in_training_say_nothing():
+def test_methods_that_learn_in_training_say_nothing(recwarn):
     for method in (lb.MAP(), lb.MeanField(), lb.DeepEnsemble(members=2)):
         _predict(_model(method))
+    assert _told(recwarn) == []

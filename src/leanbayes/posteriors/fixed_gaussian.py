@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor, nn
 
@@ -20,9 +22,9 @@ class Measured(WithoutKL):
 
     granularity: Granularity = "batch"
 
+    @abstractmethod
     def is_placeholder(self, std: float) -> bool:
         """True while every entry still has the standard deviation that it was made with."""
-        raise NotImplementedError
 
 
 class FixedGaussian(Measured):
